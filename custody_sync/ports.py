@@ -1,0 +1,192 @@
+"""What the core asks of the outside: stores, validators, time, chance and threads.
+
+A store needs a name and two verbs. Everything else is optional and is found by looking: a
+method that is there and undeclared counts as fully supported; `capabilities` may say less,
+with a reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from datetime import datetime
+from typing import Protocol, TypeAlias, runtime_checkable
+
+from custody_sync.model import Capability, Entry, Fact, Hit, Json, Label, Level, Limits, Page, Support
+
+
+@runtime_checkable
+class Store(Protocol):
+    """A system that serves recall. Optional methods are described by the protocols below."""
+
+    @property
+    def name(self) -> str:
+        """The key of this store's placements; unique in a coordinator and never changed."""
+        ...
+
+    async def put(self, fact: Fact, label: Label) -> Sequence[str]:
+        """Store text and label and return the external ids, at least one.
+
+        Return only once the store has confirmed. The same fact and label again (a retry) must
+        not add a second entry where the store lets us choose the key (`label.key`).
+        """
+        ...
+
+    async def delete(self, entry: Entry) -> None:
+        """Delete one entry by external id and scope; already gone is success."""
+        ...
+
+
+class Finds(Protocol):
+    """A store that can be asked for a fact's entries."""
+
+    async def find(self, fact_id: str) -> list[Entry]:
+        """Return every entry labelled with the fact id, whatever its generation."""
+        ...
+
+
+class Lists(Protocol):
+    """A store that can enumerate what it holds."""
+
+    def list_entries(self) -> AsyncIterator[Entry]:
+        """Yield every entry, labelled or not, a page at a time, safe under inserts and deletes."""
+        ...
+
+
+class Verifies(Protocol):
+    """A store that can prove an absence."""
+
+    async def verify_deleted(self, entry: Entry) -> bool:
+        """Return True only if the store was asked, could have answered, and does not have it.
+
+        `entry.text` is set while the text is known. Raise `NoProof` when the answer decides
+        nothing; any error counts as unverified, never as gone.
+        """
+        ...
+
+
+class Searches(Protocol):
+    """A store whose own search can be called."""
+
+    async def search(self, query: str, k: int, spaces: Sequence[str] | None) -> list[Hit]:
+        """Return the store's own best hits; `spaces` None means all."""
+        ...
+
+
+class Scopes(Protocol):
+    """A store that keeps facts apart by namespace, user, agent or dataset."""
+
+    def scope_of(self, fact: Fact) -> str | None:
+        """Return where `put` would store this fact, in the form `Entry.scope` has."""
+        ...
+
+
+class Leaves(Protocol):
+    """A store whose deletion leaves something on disk."""
+
+    async def after_forget(self, entries: Sequence[Entry]) -> Sequence[str]:
+        """Clean up what a deletion leaves if configured to, and say in sentences what remains until when."""
+        ...
+
+
+@runtime_checkable
+class View(Protocol):
+    """What a validator may ask the ledger."""
+
+    async def as_of(
+        self,
+        *,
+        space: str | None = None,
+        subject: str | None = None,
+        predicate: str | None = None,
+        valid_at: datetime | None = None,
+        tx_at: datetime | None = None,
+        include_claimed: bool = False,
+        limit: int = 100,
+        after: int | None = None,
+    ) -> Page[Fact]:
+        """Return the facts believed at the two instants."""
+        ...
+
+
+Validator: TypeAlias = Callable[[Fact, View], Awaitable[Fact]]
+"""Takes the proposed fact and a view of the ledger; returns the fact, perhaps rewritten, or raises."""
+
+Sleep: TypeAlias = Callable[[float], Awaitable[None]]
+
+SearchFn: TypeAlias = Callable[[str, int], Awaitable[list[Hit]]]
+
+
+class Clock(Protocol):
+    """Where time comes from."""
+
+    def now(self) -> datetime:
+        """Return the current instant, aware and in UTC."""
+        ...
+
+
+class Ids(Protocol):
+    """Where ids and salts come from."""
+
+    def fact_id(self, now: datetime) -> str:
+        """Return a new UUIDv7."""
+        ...
+
+    def event_id(self) -> str:
+        """Return a new unique event id."""
+        ...
+
+    def generation(self) -> str:
+        """Return a short token that no other placement of the fact has."""
+        ...
+
+    def secret(self, size: int) -> bytes:
+        """Return unpredictable bytes."""
+        ...
+
+
+class FaultHook(Protocol):
+    """Called at every named fault point; may raise, block or end the process."""
+
+    def __call__(self, point: str) -> None:
+        """Reach a point of `custody_sync.faultpoints`."""
+        ...
+
+
+_METHODS: Mapping[Capability, str] = {c: c.value for c in Capability}
+
+
+def capabilities(store: object) -> dict[Capability, Support]:
+    """Return what a store can do: declared levels first, else full where the method is there."""
+    declared: Mapping[Capability, Support] = getattr(store, "capabilities", None) or {}
+    found: dict[Capability, Support] = {}
+    for capability, method in _METHODS.items():
+        if not callable(getattr(store, method, None)):
+            stated = declared.get(capability)
+            reason = stated.reason if stated is not None else f"the adapter has no {method}()"
+            found[capability] = Support(Level.NONE, reason)
+        else:
+            found[capability] = declared.get(capability, Support(Level.FULL))
+    return found
+
+
+__all__ = [
+    "Clock",
+    "Executor",
+    "FaultHook",
+    "Finds",
+    "Ids",
+    "Json",
+    "Leaves",
+    "Limits",
+    "Lists",
+    "Scopes",
+    "SearchFn",
+    "Searches",
+    "Sleep",
+    "Store",
+    "Validator",
+    "Verifies",
+    "View",
+    "capabilities",
+]
