@@ -1,0 +1,58 @@
+# Each target makes what it needs; nothing has to be installed first but Python 3.11 or newer, git and make.
+# PYTHON=/path/to/python names the interpreter when the first suitable one on PATH is not wanted.
+.NOTPARALLEL:
+.PHONY: help demo test lint bench clean
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+RINGS ?= tests
+
+help:
+	@echo "make demo    watch the whole promise hold on real parts"
+	@echo "make test    run every test (RINGS=tests/unit for one ring)"
+	@echo "make lint    run ruff, mypy, basedpyright and import-linter"
+	@echo "make bench   run the benchmarks"
+	@echo "make clean   remove what these targets made"
+
+demo: $(VENV)/.has-demo
+	$(BIN)/custody-sync demo
+
+test: $(VENV)/.has-test
+	$(BIN)/python -m pytest -q $(RINGS)
+
+lint: $(VENV)/.has-lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/mypy tests/typing
+	$(BIN)/basedpyright
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.has-demo
+	@set -e; for script in benchmarks/[!_]*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
+
+clean:
+	rm -rf $(VENV) build dist custody_sync.egg-info .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+
+$(VENV)/.has-demo: EXTRAS = all
+$(VENV)/.has-test: EXTRAS = all,test
+$(VENV)/.has-lint: EXTRAS = all,test,lint
+
+$(VENV)/.has-%: pyproject.toml | $(VENV)/pyvenv.cfg
+	@echo "installing custody-sync[$(EXTRAS)] into $(VENV)"
+	@$(PIP) --editable '.[$(EXTRAS)]'
+	@touch $@
+
+$(VENV)/pyvenv.cfg:
+	@set -e; for python in $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11; do \
+		if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+			echo "making $(VENV) with $$($$python --version)"; \
+			$$python -m venv $(VENV) && exit 0; \
+			rm -rf $(VENV); \
+			echo "$$python cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv" >&2; \
+			exit 1; \
+		fi; \
+	done; \
+	echo "custody-sync needs Python 3.11 or newer and found none on PATH; name one: make demo PYTHON=/path/to/python3" >&2; \
+	exit 1
