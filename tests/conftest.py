@@ -1,0 +1,23 @@
+"""What every ring shares: each test carries its folder's name as a marker; one hypothesis profile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+TESTS = Path(__file__).parent
+
+# No deadline: a busy machine must not turn a right answer into a failure.
+settings.register_profile(
+    "custody", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("custody")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test with its ring, so that `-m faults` and `-m 'not integration'` work."""
+    for item in items:
+        ring = item.path.relative_to(TESTS).parts[0]
+        item.add_marker(ring)

@@ -1,0 +1,118 @@
+"""The public surface as a caller types it: `make lint` runs mypy --strict and basedpyright over this file.
+
+Nothing here is executed. `assert_type` fails the check where an answer's type is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import assert_type
+
+from custody_sync import (
+    AsyncCoordinator,
+    Coordinator,
+    CustodyError,
+    Entry,
+    Erasure,
+    Event,
+    Fact,
+    ForgetResult,
+    Label,
+    Ledger,
+    Outcome,
+    Page,
+    Provenance,
+    RepairResult,
+    RetractResult,
+    Runtime,
+    Store,
+    VerifyResult,
+    WriteResult,
+)
+from custody_sync.model import Standing
+from custody_sync.ports import View
+
+
+class OwnStore:
+    """The smallest thing that is a store: a name and two verbs, no base class."""
+
+    name = "own"
+
+    async def put(self, fact: Fact, label: Label) -> Sequence[str]:
+        """Take an entry."""
+        return [label.key]
+
+    async def delete(self, entry: Entry) -> None:
+        """Drop an entry."""
+
+
+async def no_secrets(fact: Fact, view: View) -> Fact:
+    """Validate as a caller would."""
+    assert_type(await view.as_of(space=fact.space), Page[Fact])
+    return fact
+
+
+async def asynchronous(store: Store) -> None:
+    """Use every verb of the coordinator and every read of the ledger."""
+    ledger = await Ledger.open("sqlite:///custody.db", create=True, runtime=Runtime())
+    assert_type(ledger, Ledger)
+    async with AsyncCoordinator(ledger, stores=[store, OwnStore()], validators=[no_secrets]) as custody:
+        written = await custody.write(
+            subject="acct:42",
+            predicate="plan",
+            value={"name": "pro", "seats": [1, 2.5, None]},
+            space="org",
+            actor="agent:support",
+            text=None,
+            supersedes=None,
+            valid_from=datetime(2026, 1, 1, tzinfo=UTC),
+            valid_to=None,
+            receipt_id=None,
+            idempotency_key="plan-42",
+            provenance="attested",
+        )
+        assert_type(written, WriteResult)
+        assert_type(written.fact.text, str | None)
+        fact_id = written.fact.fact_id
+        assert_type(fact_id, str)
+        await custody.write(value="I drink my coffee black", space="user:42", actor="agent:chat")
+        await custody.write(value="so they say", space="org", actor="import", provenance=Provenance.CLAIMED)
+        assert_type(await custody.confirm(fact_id, actor="me", reason=None), WriteResult)
+        assert_type(await custody.retract(fact_id, actor="me", reason="wrong"), RetractResult)
+        forgotten = await custody.forget(fact_id, actor="me", reason="asked to", digest=None, identity=False)
+        assert_type(forgotten, ForgetResult)
+        assert_type(forgotten.erasure, Erasure)
+        assert_type([removal.outcome for removal in forgotten.removals], list[Outcome])
+        swept = await custody.repair(
+            actor="ops", reason="after the outage", before=None, dry_run=True, max_removals=None
+        )
+        assert_type(swept, RepairResult)
+        assert_type(await custody.verify(actor="ops", fact_ids=None), VerifyResult)
+    page = await ledger.as_of(space="org", subject="acct:42", predicate="plan", valid_at=None, tx_at=None)
+    assert_type(page, Page[Fact])
+    assert_type(page.next, int | None)
+    assert_type(await ledger.history(fact_id), list[Event])
+    assert_type(await ledger.get(fact_id), Fact | None)
+    assert_type(await ledger.known([fact_id]), dict[str, Standing])
+    await ledger.close()
+
+
+def synchronous(store: Store) -> None:
+    """Use the twin for synchronous code: the same verbs, without `await`."""
+    with Coordinator("sqlite:///custody.db", create=True, stores=[store]) as custody:
+        written = custody.write(value="I drink my coffee black", space="user:42", actor="agent:chat")
+        assert_type(written, WriteResult)
+        assert_type(custody.retract(written.fact.fact_id, actor="me", reason="wrong"), RetractResult)
+        assert_type(custody.forget(written.fact.fact_id, actor="me", reason="asked to"), ForgetResult)
+        assert_type(custody.repair(actor="ops", reason="weekly"), RepairResult)
+        assert_type(custody.verify(actor="ops"), VerifyResult)
+        assert_type(custody.as_of(space="org"), Page[Fact])
+        assert_type(custody.history(written.fact.fact_id), list[Event])
+        assert_type(custody.get(written.fact.fact_id), Fact | None)
+
+
+def failing(error: CustodyError) -> None:
+    """Read an error by its code and fields."""
+    assert_type(error.code, str)
+    assert_type(error.exit_code, int)

