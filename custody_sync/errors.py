@@ -196,6 +196,12 @@ class NoSuchHold(Refused):
     code = "no_such_hold"
 
 
+class DuplicateHold(Refused):
+    """Fact {fact_id} already has a hold {hold_id}."""
+
+    code = "duplicate_hold"
+
+
 class Forgotten(Refused):
     """Fact {fact_id} was forgotten."""
 
@@ -236,6 +242,13 @@ class StalePlacement(Refused):
     """The entry in store {store!r} is too old or already removed; the write took too long and has to be made again."""
 
     code = "stale_placement"
+
+
+class SharedEntry(Refused):
+    """Store {store!r} answered with entry {external_id}, which already stands for fact {fact_id}; two facts cannot
+    share one entry, since removing one would take the other."""
+
+    code = "shared_entry"
 
 
 class NotBelieved(Refused):
@@ -361,3 +374,31 @@ class OutcomeUnknown(LedgerError, Transient):
     """The connection to ledger {name} broke while an event was being committed; it may or may not be there."""
 
     code = "outcome_unknown"
+
+
+# --- what only the command line says -------------------------------------------------------
+
+
+class UsageProblem(CustodyError, Terminal):
+    """{problem} See custody-sync --help."""
+
+    code = "usage"
+
+
+class OutsideProblem(CustodyError):
+    """{problem}."""
+
+    code = "outside"
+
+
+class UnexpectedProblem(CustodyError):
+    """Unexpected {type} at {place}; please report it (CUSTODY_SYNC_DEBUG=1 shows the traceback)."""
+
+    code = "unexpected"
+
+
+class Interrupted(CustodyError, Transient):
+    """Interrupted; what was under way is settled by the next run or by `custody-sync repair`."""
+
+    code = "interrupted"
+    exit_code = 130

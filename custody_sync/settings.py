@@ -1,0 +1,235 @@
+"""What `custody.toml` and the environment say: which ledger, which stores, who acts.
+
+A relative ledger path in `custody.toml` starts at the folder of that file, wherever the command
+runs; one given by option or by `CUSTODY_SYNC_LEDGER` starts at the current folder. A path is
+taken as it is written: `%`, `#`, `?` and `~` mean themselves.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+import tomllib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, TypeAlias
+
+from custody_sync.errors import CustodyError, InvalidInput
+from custody_sync.ports import Store
+
+CONFIG_NAME = "custody.toml"
+CONFIG_VARIABLE = "CUSTODY_SYNC_CONFIG"
+LEDGER_VARIABLE = "CUSTODY_SYNC_LEDGER"
+
+Superseded: TypeAlias = "Literal['remove', 'keep']"
+
+_KEYS = {"ledger": str, "factory": str, "actor": str, "forget_key_env": str, "superseded": dict}
+_FILE_SCHEMES = ("sqlite:///", "jsonl:///")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """One installation's choices, with the ledger's path made absolute."""
+
+    folder: Path
+    """Where `custody.toml` lies, or the current folder without one; imports of the factory start here."""
+    config: Path | None = None
+    ledger: str | None = field(default=None, repr=False)
+    factory: str | None = None
+    actor: str | None = None
+    forget_key_env: str | None = None
+    superseded: Mapping[str, Superseded] = field(default_factory=dict)
+
+    def ledger_url(self) -> str:
+        """Return the ledger's URL, or say in one sentence how to name one."""
+        if self.ledger is None:
+            raise InvalidInput(
+                field="ledger",
+                problem=f"none is named; give --ledger, set {LEDGER_VARIABLE} or run `custody-sync init` first",
+            )
+        return self.ledger
+
+    def forget_key(self, environ: Mapping[str, str] = os.environ) -> bytes | None:
+        """Return the key of erased values' digests from the variable that `forget_key_env` names.
+
+        A named variable that is not set is an error: an erasure would silently keep no digest.
+        """
+        if self.forget_key_env is None:
+            return None
+        key = environ.get(self.forget_key_env, "")
+        if not key:
+            raise InvalidInput(
+                field="forget_key_env", problem=f"the variable {self.forget_key_env} is not set"
+            )
+        return os.fsencode(key)
+
+
+def load_settings(
+    config: str | os.PathLike[str] | None = None,
+    ledger: str | None = None,
+    *,
+    missing_ok: bool = False,
+    environ: Mapping[str, str] = os.environ,
+    cwd: Path | None = None,
+) -> Settings:
+    """Read `custody.toml` and lay option and environment over it; the option wins, then the environment.
+
+    Without `config` and `CUSTODY_SYNC_CONFIG`, `custody.toml` in the current folder is read if it
+    is there; parent folders are never searched, so that a run never picks up a stranger's file.
+    A named file that is missing is an error unless `missing_ok`.
+    """
+    here = Path.cwd() if cwd is None else cwd
+    path = config_path(config, environ=environ, cwd=here)
+    named = config is not None or bool(environ.get(CONFIG_VARIABLE))
+    found = path.is_file()
+    table = _read_table(path) if found or (named and not missing_ok) else {}
+    override = ledger if ledger is not None else environ.get(LEDGER_VARIABLE) or None
+    url = resolve_ledger(override, here) if override is not None else None
+    if url is None and "ledger" in table:
+        url = resolve_ledger(table["ledger"], path.parent)
+    return Settings(
+        folder=path.parent,
+        config=path if found else None,
+        ledger=url,
+        factory=table.get("factory"),
+        actor=table.get("actor"),
+        forget_key_env=table.get("forget_key_env"),
+        superseded=table.get("superseded", {}),
+    )
+
+
+def config_path(
+    config: str | os.PathLike[str] | None = None,
+    *,
+    environ: Mapping[str, str] = os.environ,
+    cwd: Path | None = None,
+) -> Path:
+    """Return where the settings are, or would be, as an absolute path."""
+    here = Path.cwd() if cwd is None else cwd
+    return Path(os.path.abspath(here / (config or environ.get(CONFIG_VARIABLE) or CONFIG_NAME)))
+
+
+def resolve_ledger(url: str, base: Path) -> str:
+    """Make the path of a file ledger absolute, starting at `base`; any other URL stays as it is."""
+    for scheme in _FILE_SCHEMES:
+        path = url.removeprefix(scheme)
+        if path != url and path:
+            return scheme + os.path.abspath(base / path)
+    return url
+
+
+def _read_table(path: Path) -> dict[str, Any]:
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise InvalidInput(field=str(path), problem=f"[Errno {error.errno}] {error.strerror}") from None
+    try:
+        table = tomllib.loads(raw.decode("utf-8-sig"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        # The parser quotes the line it stopped at, which may hold a secret: only the place is told.
+        raise InvalidInput(field=str(path), problem=f"not valid TOML{_place(error)}") from None
+    _check(table, path)
+    return table
+
+
+def _place(error: Exception) -> str:
+    start = str(error).rfind("(at ")
+    return " " + str(error)[start:] if start >= 0 else ""
+
+
+def _check(table: Mapping[str, Any], path: Path) -> None:
+    for key, value in table.items():
+        if key not in _KEYS:
+            raise InvalidInput(field=str(path), problem=f"unknown key {key!r}; known are {', '.join(_KEYS)}")
+        wanted = _KEYS[key]
+        if not isinstance(value, wanted) or (wanted is str and not value.strip()):
+            what = "a table" if wanted is dict else "a string that is not empty"
+            raise InvalidInput(field=str(path), problem=f"{key} is {what}")
+    for store, policy in table.get("superseded", {}).items():
+        if policy not in ("remove", "keep"):
+            raise InvalidInput(field=str(path), problem=f"superseded.{store} is 'remove' or 'keep'")
+
+
+@asynccontextmanager
+async def open_stores(settings: Settings) -> AsyncIterator[Sequence[Store]]:
+    """Make the stores that `factory` names, and close them afterwards if it is a context manager.
+
+    The factory is a callable, sync or async, that returns the stores or an asynchronous context
+    manager of them. What it raises is told as type and place only: its text may quote a password.
+    """
+    if settings.factory is None:
+        yield ()
+        return
+    factory = _import_factory(settings)
+    async with AsyncExitStack() as stack:
+        try:
+            made = factory()
+            if inspect.isawaitable(made):
+                made = await made
+            if hasattr(made, "__aenter__"):
+                made = await stack.enter_async_context(made)
+        except CustodyError:
+            raise
+        except Exception as error:
+            raise _factory_failed(settings.factory, error) from None
+        yield _listed(settings.factory, made)
+
+
+def _import_factory(settings: Settings) -> Any:
+    module, _, attribute = str(settings.factory).partition(":")
+    if not module or not attribute.isidentifier():
+        raise InvalidInput(
+            field="factory", problem=f"{settings.factory!r} is not of the form 'module:callable'"
+        )
+    folder = str(settings.folder)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        factory = getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        raise InvalidInput(
+            field="factory", problem=f"there is no module {error.name} (looked in {folder} too)"
+        ) from None
+    except CustodyError:
+        raise
+    except Exception as error:
+        if isinstance(error, AttributeError) and module in sys.modules:
+            raise InvalidInput(field="factory", problem=f"module {module} has no {attribute}") from None
+        raise _factory_failed(str(settings.factory), error) from None
+    if not callable(factory):
+        raise InvalidInput(field="factory", problem=f"{settings.factory} is not callable")
+    return factory
+
+
+def _listed(factory: str, stores: Any) -> Sequence[Store]:
+    if isinstance(stores, str | bytes | Mapping) or not hasattr(stores, "__iter__"):
+        raise InvalidInput(
+            field="factory", problem=f"{factory} returned {type(stores).__name__}, not a list of stores"
+        )
+    return list(stores)
+
+
+def _factory_failed(factory: str, error: Exception) -> InvalidInput:
+    last: TracebackType | None = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    place = f" at {Path(last.tb_frame.f_code.co_filename).name}:{last.tb_lineno}" if last is not None else ""
+    return InvalidInput(field="factory", problem=f"{factory} failed with {type(error).__name__}{place}")
+
+
+__all__ = [
+    "CONFIG_NAME",
+    "CONFIG_VARIABLE",
+    "LEDGER_VARIABLE",
+    "Settings",
+    "Superseded",
+    "config_path",
+    "load_settings",
+    "open_stores",
+    "resolve_ledger",
+]
