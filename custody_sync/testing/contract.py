@@ -1,0 +1,190 @@
+"""The contract of a store adapter: rules with stable ids, in pytest by a mixin and outside it.
+
+In pytest, one class is a whole conformance test; give it an async fixture `store` that yields a
+fresh store, and the hooks that apply:
+
+    class TestMyStore(StoreContract):
+        @pytest.fixture
+        async def store(self):
+            async with my_store() as store:
+                yield store
+
+        async def break_delete(self, store):
+            store.client.delete = do_nothing
+
+Outside pytest: `report = await check_store(my_store)`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, TypeAlias
+
+from custody_sync.errors import InvalidInput
+from custody_sync.ports import Store
+from custody_sync.testing.contract_case import Case, ContractViolation, NotApplicable, Rule, StoreHooks
+from custody_sync.testing.contract_proof import PROOF
+from custody_sync.testing.contract_rules import HOLDING
+
+RULES: Final[tuple[Rule, ...]] = tuple(sorted([*HOLDING, *PROOF], key=lambda rule: rule.rule_id))
+"""Every rule, in the order of its id."""
+
+StoreFactory: TypeAlias = Callable[
+    [], "Store | Awaitable[Store] | AbstractAsyncContextManager[Store] | AsyncGenerator[Store, None]"
+]
+"""Makes a fresh store for each rule: the store, something to await, a context or a one-yield generator."""
+
+
+class Verdict(StrEnum):
+    """How a rule ended."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    NOT_APPLICABLE = "not_applicable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleResult:
+    """What one rule showed; `reason` is empty only when it passed."""
+
+    rule_id: str
+    title: str
+    verdict: Verdict
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContractReport:
+    """What the whole suite showed of one store."""
+
+    store: str
+    results: tuple[RuleResult, ...]
+
+    @property
+    def passed(self) -> bool:
+        """True when rules passed and none failed; a report without a passed rule proves nothing."""
+        verdicts = {result.verdict for result in self.results}
+        return Verdict.PASSED in verdicts and Verdict.FAILED not in verdicts
+
+    @property
+    def failures(self) -> tuple[RuleResult, ...]:
+        """The rules that the store breaks."""
+        return tuple(result for result in self.results if result.verdict is Verdict.FAILED)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report ready for JSON."""
+        counts = {v.value: sum(r.verdict is v for r in self.results) for v in Verdict}
+        rules = [
+            {"rule_id": r.rule_id, "title": r.title, "verdict": r.verdict.value, "reason": r.reason}
+            for r in self.results
+        ]
+        return {"store": self.store, "passed": self.passed, "counts": counts, "rules": rules}
+
+
+async def check_store(
+    factory: StoreFactory, *, hooks: StoreHooks | None = None, rules: Iterable[str] | None = None
+) -> ContractReport:
+    """Try the rules one after the other, each on a store that the factory makes for it.
+
+    Args:
+        factory: Makes a fresh store.
+        hooks: What the adapter offers beside it, such as sabotage.
+        rules: Ids of the rules to try; all unless given.
+    """
+    chosen = _chosen(rules)
+    extras = hooks if hooks is not None else StoreHooks()
+    results: list[RuleResult] = []
+    name = ""
+    for rule in chosen:
+        result, name = await _try(rule, factory, extras, name)
+        results.append(result)
+    return ContractReport(store=name, results=tuple(results))
+
+
+def _chosen(ids: Iterable[str] | None) -> list[Rule]:
+    if ids is None:
+        return list(RULES)
+    known = {rule.rule_id: rule for rule in RULES}
+    wanted = list(ids)
+    for rule_id in wanted:
+        if rule_id not in known:
+            raise InvalidInput(field="rules", problem=f"{rule_id!r} is no rule of the contract")
+    return [known[rule_id] for rule_id in wanted]
+
+
+async def _try(rule: Rule, factory: StoreFactory, hooks: StoreHooks, name: str) -> tuple[RuleResult, str]:
+    verdict, reason = Verdict.PASSED, ""
+    try:
+        async with AsyncExitStack() as stack:
+            store = await _make(factory, stack)
+            name = str(getattr(store, "name", name))
+            await rule.run(store, hooks)
+    except NotApplicable as left_out:
+        verdict, reason = Verdict.NOT_APPLICABLE, str(left_out.fields["reason"])
+    except ContractViolation as broken:
+        verdict, reason = Verdict.FAILED, str(broken)
+    # An adapter may raise anything; for a report that is a finding, not the end of the run.
+    except Exception as problem:
+        verdict, reason = Verdict.FAILED, f"raised {type(problem).__name__}: {problem}"
+    return RuleResult(rule_id=rule.rule_id, title=rule.title, verdict=verdict, reason=reason), name
+
+
+async def _make(factory: StoreFactory, stack: AsyncExitStack) -> Any:
+    made: Any = factory()
+    if isinstance(made, AsyncGenerator):
+        return await anext(await stack.enter_async_context(aclosing(made)))
+    # A store may itself be a context; the factory's own contexts are told by having no put.
+    if isinstance(made, AbstractAsyncContextManager) and not hasattr(made, "put"):
+        return await stack.enter_async_context(made)
+    return await made if inspect.isawaitable(made) else made
+
+
+class StoreContract(StoreHooks):
+    """A pytest mixin with one test per rule; subclass it with a fixture `store`.
+
+    Needs pytest-asyncio (mode auto, or mark the class). A rule that does not apply is skipped
+    with the adapter's own reason.
+    """
+
+
+def _as_test(rule: Rule) -> Callable[[StoreContract, Any], Awaitable[None]]:
+    async def test(self: StoreContract, store: Any) -> None:
+        try:
+            await rule.run(store, self)
+        except NotApplicable as left_out:
+            import pytest  # noqa: PLC0415  # the suite runs without pytest; only this face needs it
+
+            pytest.skip(str(left_out.fields["reason"]))
+
+    test.__name__ = _test_name(rule)
+    test.__qualname__ = f"{StoreContract.__qualname__}.{test.__name__}"
+    test.__doc__ = rule.title
+    return test
+
+
+def _test_name(rule: Rule) -> str:
+    return f"test_{rule.rule_id.lower().replace('-', '')}_{rule.name}"
+
+
+for _each in RULES:
+    setattr(StoreContract, _test_name(_each), _as_test(_each))
+
+
+__all__ = [
+    "RULES",
+    "Case",
+    "ContractReport",
+    "ContractViolation",
+    "NotApplicable",
+    "Rule",
+    "RuleResult",
+    "StoreContract",
+    "StoreFactory",
+    "StoreHooks",
+    "Verdict",
+    "check_store",
+]
