@@ -7,6 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 RINGS ?= tests
+CANDIDATES := $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11)
 
 help:
 	@echo "make demo    watch the whole promise hold on real parts"
@@ -45,7 +46,7 @@ $(VENV)/.has-%: pyproject.toml | $(VENV)/pyvenv.cfg
 	@touch $@
 
 $(VENV)/pyvenv.cfg:
-	@set -e; for python in $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11; do \
+	@set -e; for python in $(CANDIDATES); do \
 		if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
 			echo "making $(VENV) with $$($$python --version)"; \
 			$$python -m venv $(VENV) && exit 0; \
@@ -54,5 +55,5 @@ $(VENV)/pyvenv.cfg:
 			exit 1; \
 		fi; \
 	done; \
-	echo "custody-sync needs Python 3.11 or newer and found none on PATH; name one: make demo PYTHON=/path/to/python3" >&2; \
+	echo "custody-sync needs Python 3.11 or newer and found none as: $(CANDIDATES); name one: make PYTHON=/path/to/python3" >&2; \
 	exit 1
