@@ -364,6 +364,12 @@ class LedgerReadOnly(LedgerError, Terminal):
     code = "ledger_read_only"
 
 
+class LedgerBusy(LedgerError, Transient):
+    """Another process has kept the ledger {name} locked for more than thirty seconds; nothing was recorded."""
+
+    code = "ledger_busy"
+
+
 class LedgerFull(LedgerError, Transient):
     """The disk of ledger {name} is full; nothing was recorded."""
 

@@ -1,0 +1,186 @@
+"""The event format, version 1: canonical bodies, salted commitments and the hash chain.
+
+An event's hash covers its body; in the body every erasable section stands only as
+SHA-256(salt ‖ section). The salt is kept, and erased, with its section: afterwards the chain
+still holds and the commitment can no longer be tried against guesses.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from custody_sync.canonical import canonical, canonical_plain
+from custody_sync.ledger.drafts import Assert, Confirm, Draft, Forget, Hold, Place, Release, Remove, Repair
+from custody_sync.model import Event, EventKind, Json, Placement, format_instant, read_instant
+from custody_sync.ports import Ids
+
+FORMAT = 1
+GENESIS = "0" * 64
+SALT_BYTES = 16
+SECTIONS = ("content", "identity", "refs")
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One erasable part of an event: its canonical bytes, the salt, and the commitment to both."""
+
+    body: str
+    salt: bytes
+    commitment: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A draft in its stored form, made before the ledger's lock is taken."""
+
+    draft: Draft
+    kind: EventKind
+    data: dict[str, Json]
+    sections: dict[str, Section]
+
+
+def commit(body: str, salt: bytes) -> str:
+    """Return the salted commitment to a section."""
+    return hashlib.sha256(salt + body.encode()).hexdigest()
+
+
+def prepare(draft: Draft, ids: Ids) -> Prepared:
+    """Split a draft into what stays for ever and what can be erased, and commit to the latter."""
+    kind = EventKind(type(draft).__name__.lower())
+    sections: dict[str, Section] = {}
+    for name, fields in _erasable(draft).items():
+        plain = name != "content" or isinstance(fields["value"], str | bool | None)
+        body = (canonical_plain(fields) if plain else canonical(fields)).decode()
+        salt = ids.secret(SALT_BYTES)
+        sections[name] = Section(body, salt, commit(body, salt))
+    return Prepared(draft, kind, _lasting(draft), sections)
+
+
+def _erasable(draft: Draft) -> dict[str, dict[str, object]]:
+    found: dict[str, dict[str, object]] = {}
+    if isinstance(draft, Assert):
+        fact = draft.fact
+        content: dict[str, object] = {"text": fact.text, "value": fact.value}
+        if draft.request is not None:
+            content["request"] = draft.request
+        found["content"] = content
+        found["identity"] = {"predicate": fact.predicate, "space": fact.space, "subject": fact.subject}
+    elif not isinstance(draft, Place | Remove) and draft.reason is not None:
+        found["identity"] = {"reason": draft.reason}
+    if isinstance(draft, Assert | Confirm | Place) and draft.placements:
+        found["refs"] = {"placements": [_ref(p) for p in draft.placements]}
+    elif isinstance(draft, Remove | Repair) and draft.external_id is not None:
+        found["refs"] = {"external_id": draft.external_id, "scope": draft.scope}
+    return found
+
+
+def _ref(placement: Placement) -> dict[str, str | None]:
+    stored = placement.stored_at
+    return {
+        "external_id": placement.external_id,
+        "scope": placement.scope,
+        "store": placement.store,
+        "stored_at": None if stored is None else format_instant(stored),
+    }
+
+
+def _lasting(draft: Draft) -> dict[str, Json]:
+    if isinstance(draft, Assert):
+        fact = draft.fact
+        return {
+            "kept": list(draft.kept),
+            "provenance": fact.provenance.value,
+            "stores": _stores(draft.placements),
+            "supersedes": fact.supersedes,
+            "valid_from": format_instant(fact.valid_from),
+            "valid_to": None if fact.valid_to is None else format_instant(fact.valid_to),
+        }
+    if isinstance(draft, Confirm):
+        return {"kept": list(draft.kept), "stores": _stores(draft.placements)}
+    if isinstance(draft, Place):
+        return {"stores": _stores(draft.placements)}
+    if isinstance(draft, Hold | Release):
+        return {"hold_id": draft.hold_id}
+    if isinstance(draft, Forget):
+        digest = draft.digest
+        return {"identity": draft.identity, "digest": None if digest is None else {"alg": digest.alg, "hex": digest.hex}}
+    if isinstance(draft, Repair):
+        return {"store": draft.store, "stored_at": _instant(draft.stored_at)}
+    if isinstance(draft, Remove):
+        return {
+            "detail": draft.detail,
+            "outcome": draft.outcome.value,
+            "store": draft.store,
+            "stored_at": _instant(draft.stored_at),
+        }
+    return {}
+
+
+def _instant(instant: datetime | None) -> str | None:
+    return None if instant is None else format_instant(instant)
+
+
+def _stores(placements: tuple[Placement, ...]) -> list[Json]:
+    return list(dict.fromkeys(p.store for p in placements))
+
+
+def seal(prepared: Prepared, *, seq: int, tx_time: str, prev: str) -> tuple[str, str]:
+    """Return an event's body and its hash, given its place in the chain."""
+    draft = prepared.draft
+    body = canonical_plain(
+        {
+            "actor": draft.actor,
+            "data": prepared.data,
+            "event_id": draft.event_id,
+            "fact_id": draft.fact_id,
+            "kind": prepared.kind.value,
+            "prev": prev,
+            "receipt_id": draft.receipt_id,
+            "sealed": {name: section.commitment for name, section in prepared.sections.items()},
+            "seq": seq,
+            "tx_time": tx_time,
+            "v": FORMAT,
+        }
+    )
+    return body.decode(), hashlib.sha256(body).hexdigest()
+
+
+def read_event(body: str, digest: str, sealed: Mapping[str, str | None]) -> Event:
+    """Return the event that a stored body and its remaining sections describe."""
+    doc: dict[str, Any] = json.loads(body)
+    tx_time = read_instant(doc["tx_time"])
+    if tx_time is None:
+        raise ValueError("tx_time")
+    return Event(
+        seq=doc["seq"],
+        event_id=doc["event_id"],
+        kind=EventKind(doc["kind"]),
+        tx_time=tx_time,
+        actor=doc["actor"],
+        receipt_id=doc["receipt_id"],
+        fact_id=doc["fact_id"],
+        data=doc["data"],
+        sealed={name: json.loads(text) for name, text in sealed.items() if text is not None},
+        prev=doc["prev"],
+        hash=digest,
+    )
+
+
+def same_event(prepared: Prepared, committed: Event) -> bool:
+    """Tell whether a committed event is this very draft: equal in all that lasts and all that is left."""
+    draft = prepared.draft
+    if (committed.kind, committed.fact_id) != (prepared.kind, draft.fact_id):
+        return False
+    if (committed.actor, committed.receipt_id) != (draft.actor, draft.receipt_id):
+        return False
+    if canonical_plain(dict(committed.data)) != canonical_plain(dict(prepared.data)):
+        return False
+    return all(
+        name in prepared.sections and json.loads(prepared.sections[name].body) == fields
+        for name, fields in committed.sealed.items()
+    )

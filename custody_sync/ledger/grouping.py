@@ -1,0 +1,102 @@
+"""Group commit: whatever waits is committed as one transaction by one worker.
+
+The first caller starts the worker; callers that arrive while it commits wait for the next
+group. A fsync is thus shared by all who need one, and order is total. Callers may live in any
+event loop; the worker may be a thread or, in a simulation, run in place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from typing import Any, Generic, TypeVar
+
+from custody_sync.errors import ClosedError, CustodyError
+
+W = TypeVar("W")
+
+MAX_GROUP = 256
+
+
+class GroupWriter(Generic[W]):
+    """Hand work to `commit` in groups and every caller its own result.
+
+    Args:
+        executor: where `commit` runs; one group at a time.
+        commit: takes a group and returns one result or exception per item, in order.
+        name: what an error calls it once it is closed.
+    """
+
+    def __init__(
+        self, executor: Executor, commit: Callable[[Sequence[W]], Sequence[Any]], name: str
+    ) -> None:
+        self._executor = executor
+        self._commit = commit
+        self._name = name
+        self._lock = threading.Lock()
+        self._waiting: list[tuple[W, asyncio.AbstractEventLoop, asyncio.Future[Any]]] = []
+        self._running = False
+        self._closed = False
+
+    async def do(self, work: W) -> Any:
+        """Wait until the work's group is committed and return its result, or raise its exception."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        with self._lock:
+            if self._closed:
+                raise ClosedError(what=self._name)
+            self._waiting.append((work, loop, future))
+            start, self._running = not self._running, True
+        if start:
+            self._executor.submit(self._drain)
+        return await future
+
+    def close(self) -> None:
+        """Refuse further work; what waits is still committed."""
+        with self._lock:
+            self._closed = True
+
+    def _drain(self) -> None:
+        while True:
+            with self._lock:
+                group, self._waiting = self._waiting[:MAX_GROUP], self._waiting[MAX_GROUP:]
+                if not group:
+                    self._running = False
+                    return
+            try:
+                results = self._commit([work for work, _, _ in group])
+            except BaseException as error:  # noqa: BLE001  # every waiting caller must hear of it
+                results = [error if i == 0 else _again(error) for i in range(len(group))]
+            self._deliver(group, results)
+
+    def _deliver(
+        self,
+        group: list[tuple[W, asyncio.AbstractEventLoop, asyncio.Future[Any]]],
+        results: Sequence[Any],
+    ) -> None:
+        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}
+        for (_, loop, future), result in zip(group, results, strict=True):
+            by_loop.setdefault(loop, []).append((future, result))
+        for loop, answers in by_loop.items():
+            try:
+                loop.call_soon_threadsafe(_resolve, answers)
+            except RuntimeError:
+                # The loop was closed while its callers waited: nobody is left to be told.
+                continue
+
+
+def _again(error: BaseException) -> BaseException:
+    """Return an exception of its own for one more caller, so that tracebacks do not pile up."""
+    return type(error)(**error.fields) if isinstance(error, CustodyError) else error
+
+
+def _resolve(answers: list[tuple[asyncio.Future[Any], Any]]) -> None:
+    for future, result in answers:
+        if future.done():
+            continue
+        if isinstance(result, BaseException):
+            future.set_exception(result)
+        else:
+            future.set_result(result)

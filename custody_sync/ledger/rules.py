@@ -1,0 +1,375 @@
+"""The rules of the ledger, once for all storages: may this event be appended, and what follows.
+
+`Group.admit` decides on one draft after another against a `State`; each sees the effects of
+the ones before it, and a refusal changes nothing. The storage calls it inside the transaction
+that then writes the changes, so no check can be outrun (L2).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from custody_sync import errors
+from custody_sync.ledger.chain import Prepared, same_event, seal
+from custody_sync.ledger.drafts import (
+    Assert,
+    Confirm,
+    Forget,
+    Hold,
+    Place,
+    Release,
+    Remove,
+    Repair,
+    Retract,
+)
+from custody_sync.ledger.state import Appended, FactRow, PlacementRow, Position, State, placement_row
+from custody_sync.model import (
+    PLACEMENT_MAX_AGE,
+    Event,
+    Outcome,
+    Placement,
+    PlacementState,
+    Provenance,
+    Standing,
+    format_instant,
+)
+
+TICK = timedelta(microseconds=1)
+
+
+class Group:
+    """One group of drafts being decided on at the end of the log.
+
+    Args:
+        state: the rows the drafts depend on; changes are collected in it.
+        position: the committed head.
+        now: the ledger's clock, read inside the transaction.
+    """
+
+    def __init__(self, state: State, position: Position, now: datetime) -> None:
+        self.state = state
+        self.position = position
+        self.now = now
+        self.appended: list[Appended] = []
+        self._admitted: dict[str, Event] = {}
+
+    def admit(self, prepared: Prepared) -> Event:
+        """Append one draft, or refuse it by name and change nothing.
+
+        A draft whose event id is committed already answers with that event.
+
+        Raises:
+            Refused: one of its subclasses says which rule forbids it.
+        """
+        draft = prepared.draft
+        known = self._admitted.get(draft.event_id) or self.state.events.get(draft.event_id)
+        if known is not None:
+            if same_event(prepared, known):
+                return known
+            raise errors.DuplicateEvent(event_id=draft.event_id)
+        decide: Callable[..., None] = _RULES[type(draft)]
+        decide(self, draft, self.position.seq + 1)
+        return self._append(prepared)
+
+    def _append(self, prepared: Prepared) -> Event:
+        last = self.position.tx_time
+        tx = self.now if last is None or self.now > last else last + TICK
+        seq, tx_time, prev = self.position.seq + 1, format_instant(tx), self.position.hash
+        body, digest = seal(prepared, seq=seq, tx_time=tx_time, prev=prev)
+        self.position = Position(seq, tx, digest)
+        draft = prepared.draft
+        self.appended.append(
+            Appended(seq, draft.event_id, draft.fact_id, tx_time, body, digest, prepared.sections)
+        )
+        event = Event(
+            seq=seq,
+            event_id=draft.event_id,
+            kind=prepared.kind,
+            tx_time=tx,
+            actor=draft.actor,
+            receipt_id=draft.receipt_id,
+            fact_id=draft.fact_id,
+            data=prepared.data,
+            sealed={name: json.loads(section.body) for name, section in prepared.sections.items()},
+            prev=prev,
+            hash=digest,
+        )
+        self._admitted[draft.event_id] = event
+        return event
+
+    # --- the rules, one method per kind of draft --------------------------------------------
+
+    def _assert(self, draft: Assert, seq: int) -> None:
+        fact = draft.fact
+        standing = self.state.claims.get(fact.fact_id)
+        if standing is Standing.REPAIRED:
+            raise errors.RepairedId(fact_id=fact.fact_id)
+        if standing is Standing.ASSERTED:
+            raise errors.DuplicateFact(fact_id=fact.fact_id)
+        target = self._target(fact.supersedes)
+        row = FactRow(
+            fact_id=fact.fact_id,
+            seq=seq,
+            root=fact.fact_id if target is None else target.root,
+            supersedes=fact.supersedes,
+            space=fact.space,
+            subject=fact.subject,
+            predicate=fact.predicate,
+            provenance=fact.provenance.value,
+            valid_from=format_instant(fact.valid_from),
+            valid_to=None if fact.valid_to is None else format_instant(fact.valid_to),
+            actor=fact.actor,
+            receipt_id=fact.receipt_id,
+        )
+        if target is not None:
+            self._check_replacement(row, target)
+        self._check_placements(draft.placements, fact.fact_id)
+        self.state.claims[fact.fact_id] = Standing.ASSERTED
+        self.state.new_claims[fact.fact_id] = (Standing.ASSERTED, seq)
+        self.state.new_facts[fact.fact_id] = row
+        self.state.add_fact(row)
+        if fact.provenance is not Provenance.CLAIMED:
+            self._take_effect(row, seq, draft.kept)
+        self._hold_placements(draft.placements, row)
+
+    def _confirm(self, draft: Confirm, seq: int) -> None:
+        row = self._asserted(draft.fact_id)
+        if row.effect_seq is not None:
+            raise errors.AlreadyConfirmed(fact_id=draft.fact_id)
+        target = self._target(row.supersedes)
+        if target is not None:
+            self._check_replacement(row, target)
+        self._check_placements(draft.placements, draft.fact_id)
+        self._take_effect(row, seq, draft.kept)
+        self._hold_placements(draft.placements, row)
+
+    def _retract(self, draft: Retract, seq: int) -> None:
+        row = self._asserted(draft.fact_id)
+        row.retract_seq = seq
+        row.live = False
+        self.state.touch(row)
+        self._end_placements(row, kept=())
+        chain = self.state.chains.get(row.root, [])
+        was_tip = bool(chain) and chain[-1].fact_id == row.fact_id
+        self.state.chains[row.root] = chain = [link for link in chain if link.fact_id != row.fact_id]
+        if was_tip and chain:
+            self._restore(chain[-1])
+
+    def _forget(self, draft: Forget, seq: int) -> None:
+        row = self.state.facts.get(draft.fact_id)
+        if row is None:
+            raise self._unknown(draft.fact_id)
+        if row.forget_seq is not None and not (draft.identity and not row.identity_gone):
+            raise errors.Forgotten(fact_id=draft.fact_id)
+        if self.state.holds.get(draft.fact_id):
+            raise errors.OnHold(fact_id=draft.fact_id)
+        row.forget_seq = row.forget_seq or seq
+        row.live = False
+        self._end_placements(row, kept=())
+        self.state.settle(row.fact_id, self.state.owed.get(row.fact_id, ()))
+        if draft.identity:
+            row.identity_gone = True
+            row.space = row.subject = row.predicate = ""
+        self.state.touch(row)
+        self.state.forgotten[row.fact_id] = (row.identity_gone, seq)
+        self._dereference_if_gone(row)
+
+    def _hold(self, draft: Hold, seq: int) -> None:
+        row = self.state.facts.get(draft.fact_id)
+        if row is None:
+            raise self._unknown(draft.fact_id)
+        if row.forget_seq is not None:
+            raise errors.Forgotten(fact_id=draft.fact_id)
+        holds = self.state.holds.setdefault(draft.fact_id, set())
+        if draft.hold_id in holds:
+            raise errors.DuplicateHold(fact_id=draft.fact_id, hold_id=draft.hold_id)
+        holds.add(draft.hold_id)
+        self.state.holds_added[(draft.fact_id, draft.hold_id)] = seq
+        self.state.holds_released.pop((draft.fact_id, draft.hold_id), None)
+
+    def _release(self, draft: Release, seq: int) -> None:
+        if draft.fact_id not in self.state.facts:
+            raise self._unknown(draft.fact_id)
+        holds = self.state.holds.get(draft.fact_id, set())
+        if draft.hold_id not in holds:
+            raise errors.NoSuchHold(fact_id=draft.fact_id, hold_id=draft.hold_id)
+        holds.discard(draft.hold_id)
+        self.state.holds_released[(draft.fact_id, draft.hold_id)] = None
+        self.state.holds_added.pop((draft.fact_id, draft.hold_id), None)
+
+    def _repair(self, draft: Repair, seq: int) -> None:
+        standing = self.state.claims.get(draft.fact_id)
+        if standing is Standing.ASSERTED:
+            raise errors.AssertedId(fact_id=draft.fact_id)
+        if draft.store is None or draft.external_id is None:
+            if standing is Standing.REPAIRED:
+                raise errors.AlreadyRecorded(fact_id=draft.fact_id, store=None, external_id=None)
+        else:
+            row = self.state.placements.get((draft.store, draft.external_id))
+            if row is not None and row.fact_id == draft.fact_id:
+                raise errors.AlreadyRecorded(
+                    fact_id=draft.fact_id, store=draft.store, external_id=draft.external_id
+                )
+            self._check_owner(row, draft.fact_id)
+            self.state.new_placement(
+                PlacementRow(
+                    store=draft.store,
+                    external_id=draft.external_id,
+                    fact_id=draft.fact_id,
+                    scope=draft.scope,
+                    stored_at=None if draft.stored_at is None else format_instant(draft.stored_at),
+                    until=None,
+                    state=PlacementState.DUE,
+                    outcome=Outcome.STARTED,
+                )
+            )
+        if standing is not Standing.REPAIRED:
+            self.state.claims[draft.fact_id] = Standing.REPAIRED
+            self.state.new_claims[draft.fact_id] = (Standing.REPAIRED, seq)
+
+    def _place(self, draft: Place, seq: int) -> None:
+        row = self._asserted(draft.fact_id)
+        if not row.live or self._ended(row.valid_to):
+            raise errors.NotBelieved(fact_id=draft.fact_id)
+        self._check_placements(draft.placements, draft.fact_id)
+        self._hold_placements(draft.placements, row)
+        self.state.settle(row.fact_id, {p.store for p in draft.placements})
+
+    def _remove(self, draft: Remove, seq: int) -> None:
+        if draft.fact_id not in self.state.claims:
+            raise errors.UnknownFact(fact_id=draft.fact_id)
+        row = self.state.placements.get((draft.store, draft.external_id))
+        self._check_owner(row, draft.fact_id)
+        if row is None or row.fact_id != draft.fact_id:
+            row = PlacementRow(
+                store=draft.store,
+                external_id=draft.external_id,
+                fact_id=draft.fact_id,
+                scope=draft.scope,
+                stored_at=None if draft.stored_at is None else format_instant(draft.stored_at),
+                until=None,
+                state=PlacementState.DUE,
+            )
+            self.state.new_placement(row)
+        elif row.state is PlacementState.HELD and not self._ended(row.until):
+            raise errors.StillBelieved(fact_id=draft.fact_id, store=draft.store, external_id=draft.external_id)
+        row.outcome = draft.outcome
+        self.state.move(
+            row, PlacementState.GONE if draft.outcome is Outcome.VERIFIED else PlacementState.DUE
+        )
+        fact = self.state.facts.get(draft.fact_id)
+        if fact is not None:
+            self._dereference_if_gone(fact)
+
+    # --- what the rules share ---------------------------------------------------------------
+
+    def _unknown(self, fact_id: str) -> errors.Refused:
+        if self.state.claims.get(fact_id) is Standing.REPAIRED:
+            return errors.RepairedId(fact_id=fact_id)
+        return errors.UnknownFact(fact_id=fact_id)
+
+    def _asserted(self, fact_id: str) -> FactRow:
+        row = self.state.facts.get(fact_id)
+        if row is None:
+            raise self._unknown(fact_id)
+        if row.forget_seq is not None:
+            raise errors.Forgotten(fact_id=fact_id)
+        if row.retract_seq is not None:
+            raise errors.AlreadyRetracted(fact_id=fact_id)
+        return row
+
+    def _target(self, fact_id: str | None) -> FactRow | None:
+        return None if fact_id is None else self._asserted(fact_id)
+
+    def _check_replacement(self, row: FactRow, target: FactRow) -> None:
+        if target.effect_seq is None:
+            raise errors.NotConfirmed(fact_id=target.fact_id)
+        for field in ("space", "subject", "predicate"):
+            if getattr(row, field) != getattr(target, field):
+                raise errors.OtherStatement(field=field, fact_id=target.fact_id)
+        tip = self.state.chains[target.root][-1]
+        if tip.fact_id != target.fact_id:
+            raise errors.AlreadyCovered(fact_id=target.fact_id, by=tip.fact_id)
+        if row.valid_from < target.valid_from:
+            raise errors.StartsTooEarly(
+                valid_from=row.valid_from, fact_id=target.fact_id, target_from=target.valid_from
+            )
+
+    def _check_placements(self, placements: tuple[Placement, ...], fact_id: str) -> None:
+        oldest = self.now - PLACEMENT_MAX_AGE
+        for p in placements:
+            row = self.state.placements.get((p.store, p.external_id))
+            if row is not None and row.fact_id != fact_id:
+                raise errors.SharedEntry(store=p.store, external_id=p.external_id, fact_id=row.fact_id)
+            if row is not None or p.stored_at is None or p.stored_at < oldest:
+                raise errors.StalePlacement(store=p.store, external_id=p.external_id, fact_id=fact_id)
+
+    def _check_owner(self, row: PlacementRow | None, fact_id: str) -> None:
+        """An external id that stands for another fact is never taken up for removal."""
+        if row is not None and row.fact_id != fact_id and row.state is not PlacementState.GONE:
+            raise errors.StillBelieved(fact_id=row.fact_id, store=row.store, external_id=row.external_id)
+
+    def _take_effect(self, row: FactRow, seq: int, kept: tuple[str, ...]) -> None:
+        chain = self.state.chains.setdefault(row.root, [])
+        if chain:
+            covered = chain[-1]
+            covered.live = False
+            self.state.touch(covered)
+            self._end_placements(covered, kept)
+            self.state.settle(covered.fact_id, self.state.owed.get(covered.fact_id, ()))
+        row.effect_seq = seq
+        row.live = True
+        self.state.touch(row)
+        chain.append(row)
+
+    def _restore(self, row: FactRow) -> None:
+        """The last link was retracted: this one is believed again and owed to the stores that let it go."""
+        if row.forget_seq is not None:
+            return
+        row.live = True
+        self.state.touch(row)
+        holding: set[str] = set()
+        stores: set[str] = set()
+        for placement in self.state.placements_of(row.fact_id):
+            stores.add(placement.store)
+            if placement.state is PlacementState.KEPT:
+                self.state.move(placement, PlacementState.HELD)
+            if placement.state is PlacementState.HELD:
+                holding.add(placement.store)
+        if not self._ended(row.valid_to):
+            self.state.owe(row.fact_id, sorted(stores - holding))
+
+    def _end_placements(self, row: FactRow, kept: tuple[str, ...]) -> None:
+        for placement in self.state.placements_of(row.fact_id):
+            if placement.state is PlacementState.HELD and placement.store in kept:
+                self.state.move(placement, PlacementState.KEPT)
+            elif placement.state in (PlacementState.HELD, PlacementState.KEPT):
+                self.state.move(placement, PlacementState.DUE)
+
+    def _hold_placements(self, placements: tuple[Placement, ...], row: FactRow) -> None:
+        for p in placements:
+            stored = None if p.stored_at is None else format_instant(p.stored_at)
+            self.state.new_placement(placement_row(p, row.valid_to, stored))
+
+    def _ended(self, valid_to: str | None) -> bool:
+        return valid_to is not None and valid_to <= format_instant(self.now)
+
+    def _dereference_if_gone(self, row: FactRow) -> None:
+        left = self.state.placements_of(row.fact_id)
+        if row.identity_gone and all(p.state is PlacementState.GONE for p in left):
+            self.state.dereferenced[row.fact_id] = None
+
+
+_RULES: dict[type, Callable[..., None]] = {
+    Assert: Group._assert,
+    Confirm: Group._confirm,
+    Retract: Group._retract,
+    Forget: Group._forget,
+    Hold: Group._hold,
+    Release: Group._release,
+    Repair: Group._repair,
+    Place: Group._place,
+    Remove: Group._remove,
+}

@@ -1,0 +1,110 @@
+-- custody-sync ledger, schema version 1 (SQLite).
+-- events and sealed are the log; everything else is derived from them in the same transaction,
+-- except settings and notes (leases, reservations, spools), which carry no facts.
+
+CREATE TABLE settings (
+    name  TEXT PRIMARY KEY,
+    value BLOB NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE head (
+    one   INTEGER PRIMARY KEY CHECK (one = 1),
+    seq   INTEGER NOT NULL,
+    tx_time TEXT,
+    hash  TEXT NOT NULL,
+    count INTEGER NOT NULL
+);
+
+CREATE TABLE events (
+    seq      INTEGER PRIMARY KEY,
+    event_id TEXT NOT NULL UNIQUE,
+    fact_id  TEXT NOT NULL,
+    tx_time  TEXT NOT NULL,
+    hash     TEXT NOT NULL,
+    body     TEXT NOT NULL
+);
+CREATE INDEX events_fact ON events (fact_id);
+CREATE UNIQUE INDEX events_time ON events (tx_time);
+
+-- What a forget erases: each section with its salt. A table of its own keeps erasure local.
+CREATE TABLE sealed (
+    seq           INTEGER PRIMARY KEY,
+    content       TEXT,
+    content_salt  BLOB,
+    identity      TEXT,
+    identity_salt BLOB,
+    refs          TEXT,
+    refs_salt     BLOB
+);
+
+CREATE TABLE claims (
+    fact_id  TEXT PRIMARY KEY,
+    standing TEXT NOT NULL,
+    seq      INTEGER NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE facts (
+    seq           INTEGER PRIMARY KEY,
+    fact_id       TEXT NOT NULL UNIQUE,
+    root          TEXT NOT NULL,
+    supersedes    TEXT,
+    space         TEXT NOT NULL,
+    subject       TEXT NOT NULL,
+    predicate     TEXT NOT NULL,
+    provenance    TEXT NOT NULL,
+    actor         TEXT NOT NULL,
+    receipt_id    TEXT,
+    tx_time       TEXT NOT NULL,
+    valid_from    TEXT NOT NULL,
+    valid_to      TEXT,
+    effect_seq    INTEGER,
+    retract_seq   INTEGER,
+    forget_seq    INTEGER,
+    live          INTEGER NOT NULL,
+    identity_gone INTEGER NOT NULL
+);
+CREATE INDEX facts_space ON facts (space);
+CREATE INDEX facts_subject ON facts (subject, predicate);
+CREATE INDEX facts_chain ON facts (root, effect_seq);
+
+CREATE TABLE placements (
+    id          INTEGER PRIMARY KEY,
+    store       TEXT NOT NULL,
+    external_id TEXT NOT NULL,
+    fact_id     TEXT NOT NULL,
+    scope       TEXT,
+    stored_at   TEXT,
+    until       TEXT,
+    state       TEXT NOT NULL,
+    outcome     TEXT,
+    UNIQUE (store, external_id)
+);
+CREATE INDEX placements_fact ON placements (fact_id);
+CREATE INDEX placements_due ON placements (id) WHERE state = 'due';
+CREATE INDEX placements_gone ON placements (id) WHERE state = 'gone';
+
+CREATE TABLE owed (
+    fact_id TEXT NOT NULL,
+    store   TEXT NOT NULL,
+    PRIMARY KEY (fact_id, store)
+) WITHOUT ROWID;
+
+CREATE TABLE holds (
+    fact_id TEXT NOT NULL,
+    hold_id TEXT NOT NULL,
+    seq     INTEGER NOT NULL,
+    PRIMARY KEY (fact_id, hold_id)
+) WITHOUT ROWID;
+
+CREATE TABLE notes (
+    topic      TEXT NOT NULL,
+    key        TEXT NOT NULL,
+    value      TEXT NOT NULL,
+    holder     TEXT,
+    since      TEXT NOT NULL,
+    expires_at TEXT,
+    PRIMARY KEY (topic, key)
+) WITHOUT ROWID;
+
+INSERT INTO head (one, seq, tx_time, hash, count)
+VALUES (1, 0, NULL, '0000000000000000000000000000000000000000000000000000000000000000', 0);

@@ -1,0 +1,405 @@
+"""The SQLite storage: one writer thread that commits groups, one reader thread, one file.
+
+WAL with `synchronous=FULL`, so that an acknowledged event survives a power cut;
+`secure_delete`, so that an erased value does not stay in free pages. A second process may
+write the same file: every group takes the write lock first and reads its head inside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import mmap
+import os
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from custody_sync import errors
+from custody_sync.faultpoints import FaultPoint
+from custody_sync.ledger import sqlite_reads as reads
+from custody_sync.ledger.chain import Prepared
+from custody_sync.ledger.grouping import GroupWriter
+from custody_sync.ledger.rules import Group
+from custody_sync.ledger.sqlite_files import (
+    Location,
+    check_header,
+    check_schema,
+    connect,
+    initialise,
+    is_writable,
+    ledger_errors,
+    locate,
+    translate,
+)
+from custody_sync.ledger.sqlite_rows import load, write
+from custody_sync.ledger.state import Needs, Position
+from custody_sync.ledger.storage import AsOf, Note, Unaccounted
+from custody_sync.model import (
+    Erasure,
+    Event,
+    Fact,
+    Head,
+    Page,
+    Placement,
+    PlacementState,
+    Standing,
+    format_instant,
+    read_instant,
+)
+from custody_sync.runtime import Runtime
+
+NoteWork = Callable[[sqlite3.Connection], Any]
+ERASURE_WAIT_MS = 200
+
+
+async def open_sqlite(rest: str, *, create: bool, read_only: bool, runtime: Runtime) -> SqliteStorage:
+    """Open a ledger file; `rest` is what stands behind `sqlite:///` in its URL."""
+    location = Location.parse(rest)
+    readers = runtime.executor("custody-reader")
+    try:
+        return await asyncio.wrap_future(
+            readers.submit(_open, location, create, read_only, runtime, readers)
+        )
+    except BaseException:
+        readers.shutdown(wait=False)
+        raise
+
+
+def _open(location: Location, create: bool, read_only: bool, runtime: Runtime, readers: Any) -> SqliteStorage:
+    locate(location, create=create)
+    check_header(location, create=create)
+    writable = not read_only and is_writable(location)
+    writer: sqlite3.Connection | None = None
+    if writable:
+        if location.path.stat().st_size:
+            # Looked at through a reading connection first, so that a foreign file stays untouched.
+            with contextlib.closing(connect(location, write=False, runtime=runtime)) as probe:
+                _check_or_empty(probe, location, create)
+        writer = connect(location, write=True, runtime=runtime)
+        if create:
+            initialise(writer, location, runtime)
+    reader = connect(location, write=False, runtime=runtime)
+    check_schema(reader, location)
+    return SqliteStorage(location, writer, reader, readers, runtime)
+
+
+def _check_or_empty(probe: sqlite3.Connection, location: Location, create: bool) -> None:
+    with ledger_errors(str(location.path)):
+        (tables,) = probe.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if tables or not create:
+        check_schema(probe, location)
+
+
+class SqliteStorage:
+    """One open ledger file; see `Storage` for what each method promises."""
+
+    def __init__(
+        self,
+        location: Location,
+        writer: sqlite3.Connection | None,
+        reader: sqlite3.Connection,
+        readers: Any,
+        runtime: Runtime,
+    ) -> None:
+        self.name = str(location.path)
+        self.writable = writer is not None
+        self._path = location.path
+        self._inode = location.path.stat().st_ino
+        self._runtime = runtime
+        self._writer, self._reader, self._readers = writer, reader, readers
+        self._writers = runtime.executor("custody-writer")
+        self._group: GroupWriter[Prepared | NoteWork] = GroupWriter(self._writers, self._commit, self.name)
+        self._salts: dict[str, list[bytes]] = {}
+        with ledger_errors(self.name):
+            settings = dict(reader.execute("SELECT name, value FROM settings").fetchall())
+        self.ledger_id: str = bytes(settings["ledger_id"]).decode()
+        self.secret: bytes = bytes(settings["secret"])
+
+    # --- writing ----------------------------------------------------------------------------
+
+    async def commit(self, prepared: Prepared) -> Event:
+        """Append one prepared draft with the next group."""
+        event: Event = await self._write(prepared)
+        return event
+
+    async def _write(self, work: Prepared | NoteWork) -> Any:
+        if self._writer is None:
+            raise errors.LedgerReadOnly(name=self.name, cause="opened for reading")
+        return await self._group.do(work)
+
+    def _commit(self, works: Sequence[Prepared | NoteWork]) -> list[Any]:
+        conn = self._writer
+        assert conn is not None  # noqa: S101  # _write lets nothing through without a writer
+        self._check_file()
+        with ledger_errors(self.name):
+            conn.execute("BEGIN IMMEDIATE")
+        try:
+            with ledger_errors(self.name):
+                results, salts = self._apply(conn, works)
+            self._runtime.reach(FaultPoint.BEFORE_COMMIT)
+        except BaseException:
+            self._roll_back(conn)
+            raise
+        self._send_commit(conn)
+        self._salts.update(salts)
+        self._runtime.reach(FaultPoint.AFTER_COMMIT)
+        return results
+
+    def _apply(
+        self, conn: sqlite3.Connection, works: Sequence[Prepared | NoteWork]
+    ) -> tuple[list[Any], dict[str, list[bytes]]]:
+        drafts = [work for work in works if isinstance(work, Prepared)]
+        results: dict[int, Any] = {}
+        salts: dict[str, list[bytes]] = {}
+        if drafts:
+            group = Group(load(conn, Needs.of(drafts)), self._position(conn), self._runtime.clock.now())
+            for draft in drafts:
+                try:
+                    results[id(draft)] = group.admit(draft)
+                except errors.Refused as refusal:
+                    results[id(draft)] = refusal
+            if group.appended:
+                salts = write(conn, group)
+        return [results[id(w)] if isinstance(w, Prepared) else w(conn) for w in works], salts
+
+    def _position(self, conn: sqlite3.Connection) -> Position:
+        seq, tx_time, digest = conn.execute("SELECT seq, tx_time, hash FROM head").fetchone()
+        return Position(seq, read_instant(tx_time), digest)
+
+    def _send_commit(self, conn: sqlite3.Connection) -> None:
+        try:
+            conn.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._roll_back(conn)
+            known = translate(error, self.name)
+            if isinstance(known, errors.LedgerFull | errors.LedgerBusy | errors.LedgerReadOnly):
+                raise known from None
+            raise errors.OutcomeUnknown(name=self.name) from None
+
+    def _roll_back(self, conn: sqlite3.Connection) -> None:
+        # Some errors (a full disk) have rolled back already.
+        if conn.in_transaction:
+            with contextlib.suppress(sqlite3.Error):
+                conn.execute("ROLLBACK")
+
+    def _check_file(self) -> None:
+        """A file that was moved or replaced under us would take events into the void."""
+        try:
+            same = os.stat(self._path).st_ino == self._inode
+        except OSError:
+            same = False
+        if not same:
+            raise errors.LedgerError(name=self.name, problem="its file was moved or replaced; open it again")
+
+    # --- erasure ----------------------------------------------------------------------------
+
+    async def erase(self) -> Erasure:
+        """Drive erased values out of WAL and free pages; pending where another reader is in the way."""
+        if self._writer is None:
+            return Erasure.PENDING
+        return await asyncio.wrap_future(self._writers.submit(self._erase))
+
+    def _erase(self) -> Erasure:
+        conn = self._writer
+        assert conn is not None  # noqa: S101  # erase() checks it
+        with ledger_errors(self.name):
+            due = dict(conn.execute("SELECT key, value FROM notes WHERE topic = 'erasure'").fetchall())
+            if not due:
+                return Erasure.DONE
+            self._runtime.reach(FaultPoint.BEFORE_ERASURE)
+            conn.execute(f"PRAGMA busy_timeout = {ERASURE_WAIT_MS}")
+            try:
+                if not self._scrub(conn, due):
+                    return Erasure.PENDING
+            finally:
+                conn.execute("PRAGMA busy_timeout = 30000")
+            conn.executemany("DELETE FROM notes WHERE topic = 'erasure' AND key = ? AND value = ?", list(due.items()))
+        for fact_id in due:
+            self._salts.pop(fact_id, None)
+        self._runtime.reach(FaultPoint.AFTER_ERASURE)
+        return Erasure.DONE
+
+    def _scrub(self, conn: sqlite3.Connection, due: Mapping[str, str]) -> bool:
+        # Index pages can keep stale copies of keys in their gaps (measured), and after a restart
+        # the salts to look for are gone: both cases rebuild the file.
+        rebuild = any(what == "identity" or fact_id not in self._salts for fact_id, what in due.items())
+        try:
+            if rebuild:
+                conn.execute("VACUUM")
+            if not self._checkpoint(conn):
+                return False
+            if not rebuild and self._holds_any([s for f in due for s in self._salts[f]]):
+                conn.execute("VACUUM")
+                return self._checkpoint(conn)
+        except sqlite3.OperationalError as error:
+            if isinstance(translate(error, self.name), errors.LedgerBusy):
+                return False
+            raise
+        return True
+
+    def _checkpoint(self, conn: sqlite3.Connection) -> bool:
+        (busy, _, _) = conn.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        return not busy
+
+    def _holds_any(self, needles: Sequence[bytes]) -> bool:
+        """Look for erased salts in the main file: a salt is unique, so finding one proves residue."""
+        with self._path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
+            return any(image.find(needle) >= 0 for needle in needles)
+
+    # --- reading ----------------------------------------------------------------------------
+
+    async def _read(self, query: Callable[..., Any], *args: Any) -> Any:
+        return await asyncio.wrap_future(self._readers.submit(self._run_read, query, args))
+
+    def _run_read(self, query: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        with ledger_errors(self.name):
+            self._reader.execute("BEGIN")
+            try:
+                return query(self._reader, *args)
+            finally:
+                self._reader.execute("COMMIT")
+
+    async def check(self, prepared: Prepared) -> None:
+        """Decide on a draft against the committed state, without writing."""
+        await self._read(self._check, prepared)
+
+    def _check(self, conn: sqlite3.Connection, prepared: Prepared) -> None:
+        group = Group(load(conn, Needs.of([prepared])), self._position(conn), self._runtime.clock.now())
+        group.admit(prepared)
+
+    async def as_of(self, question: AsOf) -> Page[Fact]:
+        """Answer an as-of question in one read transaction."""
+        page: Page[Fact] = await self._read(reads.as_of, question, self._runtime.clock.now())
+        return page
+
+    async def get(self, fact_id: str) -> Fact | None:
+        """Return a fact whatever its state."""
+        fact: Fact | None = await self._read(reads.get, fact_id)
+        return fact
+
+    async def history(self, fact_id: str, limit: int, after: int | None) -> Page[Event]:
+        """Return one fact's events in order."""
+        page: Page[Event] = await self._read(reads.history, fact_id, limit, after)
+        return page
+
+    async def events(self, limit: int, after: int) -> list[dict[str, Any]]:
+        """Return stored events, sections and salts included, in order."""
+        rows: list[dict[str, Any]] = await self._read(reads.events, limit, after)
+        return rows
+
+    async def spaces(self) -> list[str]:
+        """Return the spaces that have facts."""
+        found: list[str] = await self._read(reads.spaces)
+        return found
+
+    async def known(self, ids: Sequence[str]) -> dict[str, Standing]:
+        """Return the standing of every id."""
+        found: dict[str, Standing] = await self._read(reads.known, list(ids))
+        return found
+
+    async def placements(self, fact_id: str) -> list[Placement]:
+        """Return a fact's placements."""
+        found: list[Placement] = await self._read(reads.placements, fact_id)
+        return found
+
+    async def placements_in(self, states: Sequence[PlacementState], limit: int, after: int) -> Page[Placement]:
+        """Return placements by state, a page at a time."""
+        page: Page[Placement] = await self._read(reads.placements_in, list(states), limit, after)
+        return page
+
+    async def owed(self, fact_id: str | None, limit: int) -> list[tuple[str, str]]:
+        """Return what is owed, of one fact or of all."""
+        found: list[tuple[str, str]] = await self._read(reads.owed, fact_id, limit)
+        return found
+
+    async def unaccounted(self, store: str, pairs: Mapping[str, str], keep: bool) -> list[Unaccounted]:
+        """Return the listed entries that are not current placements."""
+        now = self._runtime.clock.now()
+        found: list[Unaccounted] = await self._read(reads.unaccounted, store, json.dumps(dict(pairs)), keep, now)
+        return found
+
+    async def head(self) -> Head:
+        """Return the committed head."""
+        head: Head = await self._read(reads.head)
+        return head
+
+    async def notes(self, topic: str, limit: int, after: str = "") -> list[Note]:
+        """Return a topic's notes in order of key."""
+        found: list[Note] = await self._read(reads.notes, topic, limit, after)
+        return found
+
+    # --- notes ------------------------------------------------------------------------------
+
+    async def acquire(self, topic: str, key: str, value: str, holder: str, ttl: timedelta) -> Note:
+        """Set a note unless another holder's stands; return the one that stands now."""
+
+        def work(conn: sqlite3.Connection) -> Note:
+            now = self._runtime.clock.now()
+            standing = reads.note(conn, topic, key)
+            if standing is not None and standing.holder != holder and not _lapsed(standing, now):
+                return standing
+            since = standing.since if standing is not None and standing.holder == holder else now
+            mine = Note(
+                topic=topic, key=key, value=value, holder=holder, since=since, expires_at=now + ttl
+            )
+            _put_note(conn, mine)
+            return mine
+
+        note: Note = await self._write(work)
+        return note
+
+    async def put_notes(self, notes: Sequence[Note]) -> None:
+        """Set notes in one transaction."""
+
+        def work(conn: sqlite3.Connection) -> None:
+            for note in notes:
+                _put_note(conn, note)
+
+        await self._write(work)
+
+    async def drop_notes(self, topic: str, keys: Sequence[str] | None = None, holder: str | None = None) -> None:
+        """Remove notes of a topic, by key or holder where given."""
+
+        def work(conn: sqlite3.Connection) -> None:
+            conn.execute(
+                "DELETE FROM notes WHERE topic = :topic AND (:holder IS NULL OR holder = :holder) "
+                "AND (:keys IS NULL OR key IN (SELECT value FROM json_each(:keys)))",
+                {"topic": topic, "holder": holder, "keys": None if keys is None else json.dumps(list(keys))},
+            )
+
+        await self._write(work)
+
+    async def close(self) -> None:
+        """Finish what waits, then close file and threads."""
+        self._group.close()
+        await asyncio.wrap_future(self._writers.submit(self._close_writer))
+        await asyncio.wrap_future(self._readers.submit(self._reader.close))
+        self._writers.shutdown(wait=False)
+        self._readers.shutdown(wait=False)
+
+    def _close_writer(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
+def _lapsed(note: Note, now: Any) -> bool:
+    return note.expires_at is not None and note.expires_at <= now
+
+
+def _put_note(conn: sqlite3.Connection, note: Note) -> None:
+    conn.execute(
+        "INSERT INTO notes (topic, key, value, holder, since, expires_at) VALUES (?, ?, ?, ?, ?, ?) "
+        "ON CONFLICT (topic, key) DO UPDATE SET value = excluded.value, holder = excluded.holder, "
+        "since = excluded.since, expires_at = excluded.expires_at",
+        (
+            note.topic,
+            note.key,
+            note.value,
+            note.holder,
+            format_instant(note.since),
+            None if note.expires_at is None else format_instant(note.expires_at),
+        ),
+    )

@@ -1,0 +1,276 @@
+"""The questions a ledger answers, in SQLite; each runs inside one read transaction."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from datetime import datetime
+from typing import Any
+
+from custody_sync.ledger.chain import SECTIONS, read_event
+from custody_sync.ledger.storage import AsOf, Note, Unaccounted
+from custody_sync.model import (
+    Event,
+    Fact,
+    Head,
+    Outcome,
+    Page,
+    Placement,
+    PlacementState,
+    Provenance,
+    Standing,
+    format_instant,
+    read_instant,
+)
+
+_FACT = (
+    "f.seq, f.fact_id, f.space, f.subject, f.predicate, f.actor, f.provenance, f.valid_from, f.valid_to, "
+    "f.supersedes, f.receipt_id, f.tx_time, f.effect_seq, s.content"
+)
+_PLACEMENT = "store, external_id, fact_id, scope, stored_at, state, outcome"
+
+# A link covers what took effect before it; links of a chain that are in effect and not retracted
+# took effect in the order of the chain, so no walk along it is needed.
+_BELIEVED = """
+f.effect_seq <= :head AND (f.retract_seq IS NULL OR f.retract_seq > :head)
+AND f.valid_from <= :valid_at AND (f.valid_to IS NULL OR f.valid_to > :valid_at)
+AND (f.forget_seq IS NULL OR f.forget_seq > :head)
+AND NOT EXISTS (
+    SELECT 1 FROM facts d WHERE d.root = f.root AND d.effect_seq > f.effect_seq AND d.effect_seq <= :head
+    AND (d.retract_seq IS NULL OR d.retract_seq > :head) AND d.valid_from <= :valid_at
+)
+"""
+_CLAIMED = """
+f.seq <= :head AND (f.effect_seq IS NULL OR f.effect_seq > :head)
+AND (f.retract_seq IS NULL OR f.retract_seq > :head) AND (f.forget_seq IS NULL OR f.forget_seq > :head)
+AND f.valid_from <= :valid_at AND (f.valid_to IS NULL OR f.valid_to > :valid_at)
+"""
+
+
+def head(conn: sqlite3.Connection) -> Head:
+    """Return the committed head."""
+    seq, tx_time, digest = conn.execute("SELECT seq, tx_time, hash FROM head").fetchone()
+    return Head(seq, read_instant(tx_time), digest)
+
+
+def head_at(conn: sqlite3.Connection, tx_at: datetime | None) -> Head:
+    """Return the last event at or before an instant; the committed head where none is given."""
+    if tx_at is None:
+        return head(conn)
+    row = conn.execute(
+        "SELECT seq, tx_time, hash FROM events WHERE tx_time <= ? ORDER BY tx_time DESC LIMIT 1",
+        (format_instant(tx_at),),
+    ).fetchone()
+    return Head(0, None, "0" * 64) if row is None else Head(row[0], read_instant(row[1]), row[2])
+
+
+def as_of(conn: sqlite3.Connection, question: AsOf, now: datetime) -> Page[Fact]:
+    """Return a page of the facts believed at the asked instants."""
+    at = head_at(conn, question.tx_at)
+    valid_at = question.valid_at or (now if at.tx_time is None else max(now, at.tx_time))
+    believed = f"({_BELIEVED})" if not question.include_claimed else f"(({_BELIEVED}) OR ({_CLAIMED}))"
+    where = [believed, "f.seq > :after"]
+    # The unary plus keeps SQLite on the subject's index, by far the narrower of the two.
+    if question.space is not None:
+        where.append("+f.space = :space" if question.subject is not None else "f.space = :space")
+    if question.subject is not None:
+        where.append("f.subject = :subject")
+    if question.predicate is not None:
+        where.append("f.predicate = :predicate")
+    query = (
+        f"SELECT {_FACT} FROM facts f LEFT JOIN sealed s ON s.seq = f.seq WHERE {' AND '.join(where)} "
+        "ORDER BY f.seq LIMIT :limit"
+    )
+    parameters = {
+        "head": at.seq,
+        "valid_at": format_instant(valid_at),
+        "after": question.after or 0,
+        "space": question.space,
+        "subject": question.subject,
+        "predicate": question.predicate,
+        "limit": question.limit + 1,
+    }
+    facts = [_fact(row, at.seq) for row in conn.execute(query, parameters)]
+    more = len(facts) > question.limit
+    facts = facts[: question.limit]
+    return Page(facts, head=at, next=facts[-1].seq if more else None)
+
+
+def get(conn: sqlite3.Connection, fact_id: str) -> Fact | None:
+    """Return one fact whatever its state."""
+    row = conn.execute(
+        f"SELECT {_FACT} FROM facts f LEFT JOIN sealed s ON s.seq = f.seq WHERE f.fact_id = ?", (fact_id,)
+    ).fetchone()
+    return None if row is None else _fact(row, row[12] or 0)
+
+
+def _fact(row: tuple[Any, ...], head_seq: int) -> Fact:
+    (
+        seq, fact_id, space, subject, predicate, actor, provenance, valid_from, valid_to,
+        supersedes, receipt_id, tx_time, effect_seq, content,
+    ) = row  # fmt: skip
+    body = {} if content is None else json.loads(content)
+    start = read_instant(valid_from)
+    assert start is not None  # noqa: S101  # the schema has it NOT NULL, written by format_instant
+    claimed = provenance == Provenance.CLAIMED.value
+    return Fact(
+        fact_id=fact_id,
+        space=space,
+        subject=subject,
+        predicate=predicate,
+        value=body.get("value"),
+        text=body.get("text"),
+        actor=actor,
+        provenance=Provenance(provenance),
+        valid_from=start,
+        valid_to=read_instant(valid_to),
+        supersedes=supersedes,
+        receipt_id=receipt_id,
+        tx_time=read_instant(tx_time),
+        seq=seq,
+        confirmed=claimed and effect_seq is not None and effect_seq <= head_seq,
+        forgotten=content is None,
+    )
+
+
+def history(conn: sqlite3.Connection, fact_id: str, limit: int, after: int | None) -> Page[Event]:
+    """Return a page of one fact's events."""
+    rows = conn.execute(
+        "SELECT e.body, e.hash, s.content, s.identity, s.refs FROM events e LEFT JOIN sealed s ON s.seq = e.seq "
+        "WHERE e.fact_id = ? AND e.seq > ? ORDER BY e.seq LIMIT ?",
+        (fact_id, after or 0, limit + 1),
+    ).fetchall()
+    found = [
+        read_event(body, digest, {"content": content, "identity": identity, "refs": refs})
+        for body, digest, content, identity, refs in rows[:limit]
+    ]
+    return Page(found, head=head(conn), next=found[-1].seq if len(rows) > limit else None)
+
+
+def events(conn: sqlite3.Connection, limit: int, after: int) -> list[dict[str, Any]]:
+    """Return stored events with what is left of their sections, ready to be written as JSON lines."""
+    columns = ", ".join(f"s.{name}, s.{name}_salt" for name in SECTIONS)
+    rows = conn.execute(
+        f"SELECT e.body, e.hash, {columns} FROM events e LEFT JOIN sealed s ON s.seq = e.seq "
+        "WHERE e.seq > ? ORDER BY e.seq LIMIT ?",
+        (after, limit),
+    )
+    found = []
+    for body, digest, *sections in rows:
+        sealed = {}
+        for i, name in enumerate(SECTIONS):
+            text, salt = sections[2 * i], sections[2 * i + 1]
+            if text is not None:
+                sealed[name] = {"body": json.loads(text), "salt": salt.hex()}
+        found.append({"event": json.loads(body), "hash": digest, "sealed": sealed})
+    return found
+
+
+def spaces(conn: sqlite3.Connection) -> list[str]:
+    """Return every space once, jumping from one to the next along the index."""
+    query = """
+    WITH RECURSIVE step(space) AS (
+        SELECT min(space) FROM facts
+        UNION ALL
+        SELECT (SELECT min(f.space) FROM facts f WHERE f.space > step.space) FROM step WHERE step.space IS NOT NULL
+    )
+    SELECT space FROM step WHERE space IS NOT NULL AND space <> ''
+    """
+    return [space for (space,) in conn.execute(query)]
+
+
+def known(conn: sqlite3.Connection, ids: list[str]) -> dict[str, Standing]:
+    """Return the standing of every id asked for."""
+    query = "SELECT fact_id, standing FROM claims WHERE fact_id IN (SELECT value FROM json_each(?))"
+    found = {fact_id: Standing(standing) for fact_id, standing in conn.execute(query, (json.dumps(ids),))}
+    return {fact_id: found.get(fact_id, Standing.UNKNOWN) for fact_id in ids}
+
+
+def placements(conn: sqlite3.Connection, fact_id: str) -> list[Placement]:
+    """Return a fact's placements in the order they were made."""
+    query = f"SELECT {_PLACEMENT} FROM placements WHERE fact_id = ? ORDER BY id"
+    return [_placement(row) for row in conn.execute(query, (fact_id,))]
+
+
+def placements_in(conn: sqlite3.Connection, states: list[PlacementState], limit: int, after: int) -> Page[Placement]:
+    """Return a page of placements by state."""
+    # Literal states let SQLite use the partial indexes; they come from the enum.
+    wanted = ", ".join(f"'{PlacementState(state).value}'" for state in states)
+    rows = conn.execute(
+        f"SELECT {_PLACEMENT}, id FROM placements WHERE state IN ({wanted}) AND id > ? ORDER BY id LIMIT ?",
+        (after, limit + 1),
+    ).fetchall()
+    more = len(rows) > limit
+    rows = rows[:limit]
+    return Page([_placement(row[:-1]) for row in rows], head=head(conn), next=rows[-1][-1] if more else None)
+
+
+def _placement(row: tuple[Any, ...]) -> Placement:
+    store, external_id, fact_id, scope, stored_at, state, outcome = row
+    return Placement(
+        store=store,
+        external_id=external_id,
+        fact_id=fact_id,
+        scope=scope,
+        stored_at=read_instant(stored_at),
+        state=PlacementState(state),
+        outcome=None if outcome is None else Outcome(outcome),
+    )
+
+
+def owed(conn: sqlite3.Connection, fact_id: str | None, limit: int) -> list[tuple[str, str]]:
+    """Return (fact id, store) pairs that a restored fact lacks."""
+    query = "SELECT fact_id, store FROM owed WHERE :fact IS NULL OR fact_id = :fact ORDER BY fact_id, store LIMIT :n"
+    return list(conn.execute(query, {"fact": fact_id, "n": limit}))
+
+
+def unaccounted(
+    conn: sqlite3.Connection, store: str, pairs: str, keep: bool, now: datetime
+) -> list[Unaccounted]:
+    """Return listed entries that are not current placements; `pairs` is a JSON object, external id to fact id."""
+    query = """
+    SELECT e.key, e.value, c.standing, p.state, p.fact_id
+    FROM json_each(:pairs) e
+    LEFT JOIN placements p ON p.store = :store AND p.external_id = e.key
+    LEFT JOIN claims c ON c.fact_id = e.value
+    WHERE p.id IS NULL OR NOT (
+        p.fact_id = e.value AND (p.state = 'held' OR (p.state = 'kept' AND :keep))
+        AND (p.until IS NULL OR p.until > :now)
+    )
+    """
+    rows = conn.execute(query, {"pairs": pairs, "store": store, "keep": keep, "now": format_instant(now)})
+    return [
+        Unaccounted(
+            external_id,
+            fact_id,
+            Standing(standing or Standing.UNKNOWN),
+            None if state is None else PlacementState(state),
+            owner,
+        )
+        for external_id, fact_id, standing, state, owner in rows
+    ]
+
+
+def notes(conn: sqlite3.Connection, topic: str, limit: int, after: str) -> list[Note]:
+    """Return a topic's notes in order of key."""
+    query = (
+        "SELECT topic, key, value, holder, since, expires_at FROM notes "
+        "WHERE topic = ? AND key > ? ORDER BY key LIMIT ?"
+    )
+    return [_note(row) for row in conn.execute(query, (topic, after, limit))]
+
+
+def note(conn: sqlite3.Connection, topic: str, key: str) -> Note | None:
+    """Return one note."""
+    query = "SELECT topic, key, value, holder, since, expires_at FROM notes WHERE topic = ? AND key = ?"
+    row = conn.execute(query, (topic, key)).fetchone()
+    return None if row is None else _note(row)
+
+
+def _note(row: tuple[Any, ...]) -> Note:
+    topic, key, value, holder, since, expires_at = row
+    set_at = read_instant(since)
+    assert set_at is not None  # noqa: S101  # written by format_instant
+    return Note(
+        topic=topic, key=key, value=value, holder=holder, since=set_at, expires_at=read_instant(expires_at)
+    )

@@ -1,0 +1,234 @@
+"""Loading and writing the rules' state in SQLite, inside the writer's transaction."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable
+
+from custody_sync.ledger.chain import read_event
+from custody_sync.ledger.rules import Group
+from custody_sync.ledger.state import FactRow, Needs, PlacementRow, State
+from custody_sync.model import PlacementState, Standing, format_instant
+
+_FACT = (
+    "fact_id, seq, root, supersedes, space, subject, predicate, provenance, valid_from, valid_to, "
+    "actor, receipt_id, effect_seq, retract_seq, forget_seq, live, identity_gone"
+)
+_PLACEMENT = "store, external_id, fact_id, scope, stored_at, until, state, outcome"
+_GIVEN = "(SELECT value FROM json_each(?))"
+
+
+def load(conn: sqlite3.Connection, needs: Needs) -> State:
+    """Read the rows that a group of drafts depends on."""
+    state = State()
+    _load_events(conn, state, needs.event_ids)
+    ids = json.dumps(needs.fact_ids)
+    for fact_id, standing in conn.execute(f"SELECT fact_id, standing FROM claims WHERE fact_id IN {_GIVEN}", (ids,)):
+        state.claims[fact_id] = Standing(standing)
+    if state.claims:
+        _load_facts(conn, state, state.claims)
+        _load_chains(conn, state, needs)
+        _load_placements_of(conn, state, state.facts)
+        _load_sides(conn, state)
+    for store, external_id in needs.keys:
+        if (store, external_id) not in state.placements:
+            query = f"SELECT {_PLACEMENT} FROM placements WHERE store = ? AND external_id = ?"
+            for row in conn.execute(query, (store, external_id)):
+                state.add_placement(_placement(row))
+    return state
+
+
+def _load_events(conn: sqlite3.Connection, state: State, event_ids: Iterable[str]) -> None:
+    query = (
+        "SELECT e.event_id, e.body, e.hash, s.content, s.identity, s.refs FROM events e "
+        f"LEFT JOIN sealed s ON s.seq = e.seq WHERE e.event_id IN {_GIVEN}"
+    )
+    for event_id, body, digest, content, identity, refs in conn.execute(query, (json.dumps(list(event_ids)),)):
+        sealed = {"content": content, "identity": identity, "refs": refs}
+        state.events[event_id] = read_event(body, digest, sealed)
+
+
+def _load_facts(conn: sqlite3.Connection, state: State, fact_ids: Iterable[str]) -> None:
+    query = f"SELECT {_FACT} FROM facts WHERE fact_id IN {_GIVEN}"
+    for row in conn.execute(query, (json.dumps(list(fact_ids)),)):
+        state.add_fact(_fact(row))
+
+
+def _load_chains(conn: sqlite3.Connection, state: State, needs: Needs) -> None:
+    chained = [state.facts[fact_id] for fact_id in needs.chained if fact_id in state.facts]
+    targets = [row.supersedes for row in chained if row.supersedes and row.supersedes not in state.facts]
+    if targets:
+        _load_facts(conn, state, targets)
+    query = (
+        f"SELECT {_FACT} FROM facts WHERE root = ? AND effect_seq IS NOT NULL AND retract_seq IS NULL "
+        "ORDER BY effect_seq DESC LIMIT ?"
+    )
+    for root in dict.fromkeys(row.root for row in chained):
+        # One link more than the group can retract, so that what stands below is always known.
+        links = [_fact(row) for row in conn.execute(query, (root, needs.size + 1))]
+        for link in links:
+            if link.fact_id not in state.facts:
+                state.add_fact(link)
+        state.chains[root] = [state.facts[link.fact_id] for link in reversed(links)]
+
+
+def _load_placements_of(conn: sqlite3.Connection, state: State, fact_ids: Iterable[str]) -> None:
+    query = f"SELECT {_PLACEMENT} FROM placements WHERE fact_id IN {_GIVEN}"
+    for row in conn.execute(query, (json.dumps(list(fact_ids)),)):
+        state.add_placement(_placement(row))
+
+
+def _load_sides(conn: sqlite3.Connection, state: State) -> None:
+    ids = json.dumps(list(state.facts))
+    for fact_id, store in conn.execute(f"SELECT fact_id, store FROM owed WHERE fact_id IN {_GIVEN}", (ids,)):
+        state.owed.setdefault(fact_id, set()).add(store)
+    for fact_id, hold_id in conn.execute(f"SELECT fact_id, hold_id FROM holds WHERE fact_id IN {_GIVEN}", (ids,)):
+        state.holds.setdefault(fact_id, set()).add(hold_id)
+
+
+def _fact(row: tuple[object, ...]) -> FactRow:
+    values = dict(zip(_FACT.split(", "), row, strict=True))
+    values["live"], values["identity_gone"] = bool(values["live"]), bool(values["identity_gone"])
+    return FactRow(**values)  # type: ignore[arg-type]  # SQLite's column types are the schema's
+
+
+def _placement(row: tuple[str, ...]) -> PlacementRow:
+    store, external_id, fact_id, scope, stored_at, until, state, outcome = row
+    return PlacementRow(
+        store=store,
+        external_id=external_id,
+        fact_id=fact_id,
+        scope=scope,
+        stored_at=stored_at,
+        until=until,
+        state=PlacementState(state),
+        outcome=outcome,
+    )
+
+
+def write(conn: sqlite3.Connection, group: Group) -> dict[str, list[bytes]]:
+    """Write what a group appended and changed; returns the salts of erased sections by fact id."""
+    state = group.state
+    _write_log(conn, group)
+    if state.new_claims:
+        rows = [(fact_id, standing.value, seq) for fact_id, (standing, seq) in state.new_claims.items()]
+        conn.executemany("INSERT INTO claims (fact_id, standing, seq) VALUES (?, ?, ?)", rows)
+    _write_facts(conn, group)
+    if state.changed_placements:
+        conn.executemany(
+            f"INSERT INTO placements ({_PLACEMENT}) VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
+            "ON CONFLICT (store, external_id) DO UPDATE SET fact_id = excluded.fact_id, scope = excluded.scope, "
+            "stored_at = excluded.stored_at, until = excluded.until, state = excluded.state, "
+            "outcome = excluded.outcome",
+            [
+                (p.store, p.external_id, p.fact_id, p.scope, p.stored_at, p.until, p.state.value, p.outcome)
+                for p in state.changed_placements.values()
+            ],
+        )
+    _write_sides(conn, state)
+    erased = _erase_forgotten(conn, group)
+    _dereference(conn, group)
+    return erased
+
+
+def _write_log(conn: sqlite3.Connection, group: Group) -> None:
+    conn.executemany(
+        "INSERT INTO events (seq, event_id, fact_id, tx_time, hash, body) VALUES (?, ?, ?, ?, ?, ?)",
+        [(e.seq, e.event_id, e.fact_id, e.tx_time, e.hash, e.body) for e in group.appended],
+    )
+    sealed = []
+    for event in group.appended:
+        if event.sections:
+            row: list[object] = [event.seq]
+            for name in ("content", "identity", "refs"):
+                section = event.sections.get(name)
+                row += (None, None) if section is None else (section.body, section.salt)
+            sealed.append(row)
+    conn.executemany(
+        "INSERT INTO sealed (seq, content, content_salt, identity, identity_salt, refs, refs_salt) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?)",
+        sealed,
+    )
+    last = group.appended[-1]
+    conn.execute(
+        "UPDATE head SET seq = ?, tx_time = ?, hash = ?, count = count + ?",
+        (last.seq, last.tx_time, last.hash, len(group.appended)),
+    )
+
+
+def _write_facts(conn: sqlite3.Connection, group: Group) -> None:
+    state = group.state
+    if state.new_facts:
+        times = {event.seq: event.tx_time for event in group.appended}
+        conn.executemany(
+            f"INSERT INTO facts ({_FACT}, tx_time) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            [
+                (
+                    f.fact_id, f.seq, f.root, f.supersedes, f.space, f.subject, f.predicate, f.provenance,
+                    f.valid_from, f.valid_to, f.actor, f.receipt_id, f.effect_seq, f.retract_seq, f.forget_seq,
+                    f.live, f.identity_gone, times[f.seq],
+                )
+                for f in state.new_facts.values()
+            ],
+        )  # fmt: skip
+    if state.changed_facts:
+        conn.executemany(
+            "UPDATE facts SET effect_seq = ?, retract_seq = ?, forget_seq = ?, live = ?, identity_gone = ?, "
+            "space = ?, subject = ?, predicate = ? WHERE seq = ?",
+            [
+                (
+                    f.effect_seq, f.retract_seq, f.forget_seq, f.live, f.identity_gone,
+                    f.space, f.subject, f.predicate, f.seq,
+                )
+                for f in state.changed_facts.values()
+            ],
+        )  # fmt: skip
+
+
+def _write_sides(conn: sqlite3.Connection, state: State) -> None:
+    if state.owed_settled:
+        conn.executemany("DELETE FROM owed WHERE fact_id = ? AND store = ?", list(state.owed_settled))
+    if state.owed_added:
+        conn.executemany("INSERT OR IGNORE INTO owed (fact_id, store) VALUES (?, ?)", list(state.owed_added))
+    if state.holds_released:
+        conn.executemany("DELETE FROM holds WHERE fact_id = ? AND hold_id = ?", list(state.holds_released))
+    if state.holds_added:
+        rows = [(fact_id, hold_id, seq) for (fact_id, hold_id), seq in state.holds_added.items()]
+        conn.executemany("INSERT INTO holds (fact_id, hold_id, seq) VALUES (?, ?, ?)", rows)
+
+
+def _erase_forgotten(conn: sqlite3.Connection, group: Group) -> dict[str, list[bytes]]:
+    erased: dict[str, list[bytes]] = {}
+    for fact_id, (identity, seq) in group.state.forgotten.items():
+        theirs = "seq IN (SELECT seq FROM events WHERE fact_id = ?)"
+        salts = conn.execute(f"SELECT content_salt FROM sealed WHERE {theirs} AND content_salt IS NOT NULL", (fact_id,))
+        erased[fact_id] = [salt for (salt,) in salts]
+        conn.execute(f"UPDATE sealed SET content = NULL, content_salt = NULL WHERE {theirs}", (fact_id,))
+        if identity:
+            # The forget's own reason stays: it is the record of why nothing else is left.
+            conn.execute(
+                f"UPDATE sealed SET identity = NULL, identity_salt = NULL WHERE {theirs} AND seq < ?",
+                (fact_id, seq),
+            )
+        _note_erasure(conn, group, fact_id, identity)
+    return erased
+
+
+def _dereference(conn: sqlite3.Connection, group: Group) -> None:
+    for fact_id in group.state.dereferenced:
+        conn.execute(
+            "UPDATE sealed SET refs = NULL, refs_salt = NULL "
+            "WHERE seq IN (SELECT seq FROM events WHERE fact_id = ?)",
+            (fact_id,),
+        )
+        conn.execute("DELETE FROM placements WHERE fact_id = ?", (fact_id,))
+        _note_erasure(conn, group, fact_id, identity=True)
+
+
+def _note_erasure(conn: sqlite3.Connection, group: Group, fact_id: str, identity: bool) -> None:
+    conn.execute(
+        "INSERT INTO notes (topic, key, value, since) VALUES ('erasure', ?, ?, ?) "
+        "ON CONFLICT (topic, key) DO UPDATE SET value = max(value, excluded.value)",
+        (fact_id, "identity" if identity else "content", format_instant(group.now)),
+    )

@@ -1,0 +1,171 @@
+"""The storage port: what a ledger asks of SQLite today and of other engines later.
+
+A storage answers queries and commits groups of drafts under `rules.Group`; it knows no rule
+itself. `Note`s are rows beside the log (leases, reservations, spools) that carry no facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+from custody_sync.errors import InvalidInput
+from custody_sync.ledger.chain import Prepared
+from custody_sync.model import Erasure, Event, Fact, Head, Page, Placement, PlacementState, Standing
+from custody_sync.runtime import Runtime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """A row beside the log: `value` is JSON text, `holder` who set it, `expires_at` when it lapses."""
+
+    topic: str
+    key: str
+    value: str
+    holder: str | None = None
+    since: datetime
+    expires_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsOf:
+    """An as-of question in full; None in a filter means any."""
+
+    space: str | None = None
+    subject: str | None = None
+    predicate: str | None = None
+    valid_at: datetime | None = None
+    tx_at: datetime | None = None
+    include_claimed: bool = False
+    limit: int = 100
+    after: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unaccounted:
+    """A listed entry that is not a current placement: what the ledger knows of its id and of itself."""
+
+    external_id: str
+    fact_id: str
+    standing: Standing
+    state: PlacementState | None
+    owner: str | None
+    """The fact the ledger has on record for this external id."""
+
+
+class Storage(Protocol):
+    """One ledger's rows. Every method may be called from any event loop."""
+
+    ledger_id: str
+    secret: bytes
+    name: str
+    writable: bool
+
+    async def commit(self, prepared: Prepared) -> Event:
+        """Append one prepared draft, grouped with whatever else waits."""
+        ...
+
+    async def check(self, prepared: Prepared) -> None:
+        """Raise what `commit` would raise now, without writing."""
+        ...
+
+    async def as_of(self, question: AsOf) -> Page[Fact]:
+        """Answer an as-of question at one committed head."""
+        ...
+
+    async def get(self, fact_id: str) -> Fact | None:
+        """Return a fact whatever its state, or None."""
+        ...
+
+    async def history(self, fact_id: str, limit: int, after: int | None) -> Page[Event]:
+        """Return one fact's events in order."""
+        ...
+
+    async def events(self, limit: int, after: int) -> list[dict[str, Any]]:
+        """Return stored events (`event`, `hash`, `sealed` with salts in hex) in order of seq."""
+        ...
+
+    async def spaces(self) -> list[str]:
+        """Return the spaces that have facts, sorted."""
+        ...
+
+    async def known(self, ids: Sequence[str]) -> dict[str, Standing]:
+        """Return the standing of every id asked for."""
+        ...
+
+    async def placements(self, fact_id: str) -> list[Placement]:
+        """Return a fact's placements, past ones included."""
+        ...
+
+    async def placements_in(self, states: Sequence[PlacementState], limit: int, after: int) -> Page[Placement]:
+        """Return placements in given states; `next` goes on after the last row."""
+        ...
+
+    async def owed(self, fact_id: str | None, limit: int) -> list[tuple[str, str]]:
+        """Return (fact id, store) pairs that lack a placement."""
+        ...
+
+    async def unaccounted(self, store: str, pairs: Mapping[str, str], keep: bool) -> list[Unaccounted]:
+        """Of listed entries (external id → fact id) return those that are not current placements."""
+        ...
+
+    async def head(self) -> Head:
+        """Return the committed head."""
+        ...
+
+    async def acquire(self, topic: str, key: str, value: str, holder: str, ttl: timedelta) -> Note:
+        """Set a note unless another holder's has not lapsed; return the one that stands."""
+        ...
+
+    async def put_notes(self, notes: Sequence[Note]) -> None:
+        """Set notes in one transaction."""
+        ...
+
+    async def notes(self, topic: str, limit: int, after: str = "") -> list[Note]:
+        """Return a topic's notes in order of key."""
+        ...
+
+    async def drop_notes(self, topic: str, keys: Sequence[str] | None = None, holder: str | None = None) -> None:
+        """Remove notes of a topic: all, some, or those of one holder."""
+        ...
+
+    async def erase(self) -> Erasure:
+        """Drive erased values out of the files; pending where a reader stands in the way."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of files and threads."""
+        ...
+
+
+async def open_storage(url: str, *, create: bool, read_only: bool, runtime: Runtime) -> Storage:
+    """Open the storage that a URL names, without ever creating one unless asked.
+
+    Raises:
+        InvalidInput: the URL is of no known form; it is not repeated, since it may hold a password.
+        LedgerError: the file is missing, damaged, too new or not readable.
+    """
+    scheme, separator, rest = url.partition("://")
+    if not separator or not scheme:
+        raise InvalidInput(field="ledger", problem="a ledger URL looks like sqlite:///custody.db")
+    if scheme == "sqlite":
+        if not rest.startswith("/") or len(rest) < 2:
+            raise InvalidInput(
+                field="ledger",
+                problem="a SQLite ledger URL is sqlite:///relative.db or sqlite:////absolute/path.db",
+            )
+        from custody_sync.ledger.sqlite import open_sqlite  # noqa: PLC0415  # one engine is loaded at a time
+
+        return await open_sqlite(rest[1:], create=create, read_only=read_only, runtime=runtime)
+    if scheme in ("postgresql", "postgres", "jsonl"):
+        raise InvalidInput(field="ledger", problem=f"{scheme} ledgers are not available in this version; use sqlite")
+    raise InvalidInput(field="ledger", problem=f"no ledger storage is called {_safe(scheme)!r}; use sqlite:///custody.db")
+
+
+def _safe(scheme: str) -> str:
+    return scheme[:20] if scheme.isalnum() else "?"
+
+
+__all__ = ["AsOf", "Note", "Storage", "Unaccounted", "open_storage"]
