@@ -19,7 +19,7 @@ from custody_sync.testing.contract import (
     check_store,
 )
 from custody_sync.testing.faults import Crash, FaultPlan, RecordingHook
-from custody_sync.testing.memory import MemoryStore
+from custody_sync.testing.memory import MemoryHooks, MemoryStore
 from custody_sync.testing.misbehaviour import FOREVER, Faults
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "Faults",
     "InlineExecutor",
     "ManualClock",
+    "MemoryHooks",
     "MemoryStore",
     "NotApplicable",
     "RecordingHook",

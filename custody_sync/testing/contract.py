@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
@@ -136,7 +136,8 @@ async def _try(rule: Rule, factory: StoreFactory, hooks: StoreHooks, name: str) 
 async def _make(factory: StoreFactory, stack: AsyncExitStack) -> Any:
     made: Any = factory()
     if isinstance(made, AsyncGenerator):
-        return await anext(await stack.enter_async_context(aclosing(made)))
+        # Resumed after the rule like a pytest fixture, so its teardown needs no try/finally.
+        return await stack.enter_async_context(asynccontextmanager(lambda: made)())
     # A store may itself be a context; the factory's own contexts are told by having no put.
     if isinstance(made, AbstractAsyncContextManager) and not hasattr(made, "put"):
         return await stack.enter_async_context(made)

@@ -19,6 +19,7 @@ from custody_sync.errors import CustodyError, StoreRefused, StoreUnavailable
 from custody_sync.model import Capability, Entry, Fact, Hit, Json, Label, Level, Limits, Support
 from custody_sync.ports import Clock, Sleep
 from custody_sync.runtime import SystemClock
+from custody_sync.testing.contract_case import StoreHooks
 from custody_sync.testing.misbehaviour import FOREVER, Faults, Operation
 
 _WORD = re.compile(r"\w+")
@@ -311,6 +312,28 @@ class MemoryStore:
         )
 
 
+class MemoryHooks(StoreHooks):
+    """Sabotage of a `MemoryStore` for the contract suite, and an example of what an adapter provides."""
+
+    pause = 0.0
+
+    async def break_delete(self, store: MemoryStore) -> None:
+        """Make deletions succeed without effect."""
+        store.faults.silent_delete = True
+
+    async def break_search(self, store: MemoryStore) -> None:
+        """Make the search fail."""
+        store.faults.refuse("search")
+
+    async def put_unlabelled(self, store: MemoryStore, text: str) -> str:
+        """Hold a text without a label."""
+        return store.put_raw(text)
+
+    async def value_of(self, store: MemoryStore, entry: Entry) -> Json:
+        """Return the value as it is held."""
+        return store.value(entry.external_id)
+
+
 def _score(query: str, text: str) -> float:
     if query == text:
         return 1.0
@@ -321,4 +344,4 @@ def _score(query: str, text: str) -> float:
     return max(overlap, 0.5) * 0.99 if inside else overlap * 0.99
 
 
-__all__ = ["FOREVER", "Faults", "MemoryStore", "Operation"]
+__all__ = ["FOREVER", "Faults", "MemoryHooks", "MemoryStore", "Operation"]
