@@ -255,7 +255,7 @@ class Case:
         if self.offers(Capability.LIST_ENTRIES):
             found["list_entries"] = [e for e in await self.listed() if e.fact_id == put.fact.fact_id]
         if self.offers(Capability.SEARCH):
-            found["search"] = await self.served(put)
+            found["search"] = await self.served(put, k=50)
         if not found:
             raise NotApplicable("the store shows nothing of what it holds")
         return found
