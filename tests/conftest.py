@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ["fix_postgres"]
+
 TESTS = Path(__file__).parent
 
 # No deadline: a busy machine must not turn a right answer into a failure.

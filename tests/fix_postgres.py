@@ -1,0 +1,35 @@
+"""Fixtures of every ring that needs a real Postgres: one server a run, one database a test."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from custody_sync.errors import MissingExtra
+from custody_sync.testing.postgres import EmbeddedPostgres
+
+
+@pytest.fixture(scope="session")
+def postgres_uri() -> Iterator[str]:
+    """Run one real Postgres with pgvector for the whole run."""
+    server = EmbeddedPostgres()
+    try:
+        uri = server.start()
+    except MissingExtra as missing:
+        pytest.skip(f"{missing}; that package has no wheel for every platform")
+    yield uri
+    server.stop()
+
+
+@pytest.fixture
+def database_uri(postgres_uri: str) -> Iterator[str]:
+    """Make an empty database for one test, and drop it with whatever is still connected."""
+    psycopg = pytest.importorskip("psycopg", reason="a Postgres test needs custody-sync[pgvector]")
+    name = f"test_{uuid.uuid4().hex}"
+    with psycopg.connect(postgres_uri, autocommit=True) as connection:
+        connection.execute(f"create database {name}")
+    yield postgres_uri.replace("/postgres?", f"/{name}?")
+    with psycopg.connect(postgres_uri, autocommit=True) as connection:
+        connection.execute(f"drop database {name} with (force)")
