@@ -92,7 +92,7 @@ async def asynchronous(store: Store) -> None:
     page = await ledger.as_of(space="org", subject="acct:42", predicate="plan", valid_at=None, tx_at=None)
     assert_type(page, Page[Fact])
     assert_type(page.next, int | None)
-    assert_type(await ledger.history(fact_id), list[Event])
+    assert_type(await ledger.history(fact_id), Page[Event])
     assert_type(await ledger.get(fact_id), Fact | None)
     assert_type(await ledger.known([fact_id]), dict[str, Standing])
     await ledger.close()
@@ -108,7 +108,7 @@ def synchronous(store: Store) -> None:
         assert_type(custody.repair(actor="ops", reason="weekly"), RepairResult)
         assert_type(custody.verify(actor="ops"), VerifyResult)
         assert_type(custody.as_of(space="org"), Page[Fact])
-        assert_type(custody.history(written.fact.fact_id), list[Event])
+        assert_type(custody.history(written.fact.fact_id), Page[Event])
         assert_type(custody.get(written.fact.fact_id), Fact | None)
 
 

@@ -29,7 +29,7 @@ async def asynchronous(custody: AsyncCoordinator, ledger: Ledger, fact: Fact) ->
     # instants are datetimes, never text
     await custody.write(value="x", space="org", actor="me", valid_from="2026-01-01")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     # only the fact id is positional
-    await custody.retract("id", "me", "wrong")  # type: ignore[misc]  # pyright: ignore[reportCallIssue]
+    await custody.retract("id", "me", "wrong")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     # a forgotten fact has no text
     fact.text.upper()  # type: ignore[union-attr]  # pyright: ignore[reportOptionalMemberAccess]
     # a fact never changes
