@@ -21,8 +21,9 @@ _ORPHANED_VECTOR = """
     and not exists (select 1 from store s where s.prefix = store_vectors.prefix and s.key = store_vectors.key)
 """
 _POSTGRES_LEAVES = (
-    "Postgres keeps deleted rows of store and store_vectors on disk until VACUUM (INDEX_CLEANUP ON) has "
-    "run on both; write-ahead log, replicas and backups follow their own retention.",
+    "Postgres keeps deleted rows of store and store_vectors on disk until VACUUM (INDEX_CLEANUP ON) on both, "
+    "and their bytes until free space is used again or VACUUM FULL.",
+    "Write-ahead log, replicas and backups of the database follow their own retention.",
 )
 _SQLITE_LEAVES = (
     "SQLite keeps deleted rows in free pages and in its write-ahead log until VACUUM and a checkpoint, "

@@ -55,8 +55,8 @@ class Statements:
             embedding = excluded.embedding"""
     delete: Any = "delete from {table} where key = %s"
     find: Any = "select {columns}, text from {table} where fact_id = %s"
-    first_page: Any = "select {columns} from {table} order by key limit %s"
-    next_page: Any = "select {columns} from {table} where key > %s order by key limit %s"
+    first_page: Any = "select {listed} from {table} order by key limit %s"
+    next_page: Any = "select {listed} from {table} where key > %s order by key limit %s"
     keys: Any = """
         select key from {table} where key = %(key)s
         union all select key from {table} where fact_id = %(fact_id)s"""
@@ -85,11 +85,14 @@ def compose(table: str, dimensions: int) -> Statements:
     """Fill the templates for a checked table name."""
     sql = vendor("psycopg.sql", feature="PgVectorStore", extra="pgvector")
     readable = {column: _READABLE.format(column) for column in ("stored_at", "created_at")}
+    # The database's own date stands in for a label's; a listing leaves it out where it is not needed.
+    fallback = f"case when ({readable['stored_at']}) is null then {readable['created_at']} end"
     names = {
         "table": sql.Identifier(table),
         "dimensions": sql.Literal(dimensions),
         **{f"{column}_index": sql.Identifier(index_name(table, column)) for column in INDEXED},
         "columns": sql.SQL(_COLUMNS.format(**readable)),
+        "listed": sql.SQL(_COLUMNS.format(stored_at=readable["stored_at"], created_at=fallback)),
     }
     templates = Statements()
     return Statements(

@@ -37,15 +37,20 @@ class Embedder:
 
     async def __call__(self, text: str) -> str:
         """Return the text's vector as pgvector reads it."""
-        return self._checked(await translated(self._store, "embed", self._vector(text)))
+        return (await self.many([text]))[0]
 
-    async def _vector(self, text: str) -> list[float]:
-        answer: Any = (
-            self._embed(text) if self._is_async else await self._threads.run(lambda: self._embed(text))
-        )
-        if inspect.isawaitable(answer):
-            answer = await answer
-        return [float(number) for number in answer]
+    async def many(self, texts: Sequence[str]) -> list[str]:
+        """Return the vectors of several texts; a blocking function gets one thread for all of them."""
+        return [self._checked(v) for v in await translated(self._store, "embed", self._vectors(texts))]
+
+    async def _vectors(self, texts: Sequence[str]) -> list[list[float]]:
+        if self._is_async:
+            return [await self._vector(self._embed(text)) for text in texts]
+        answers = await self._threads.run(lambda: [self._embed(text) for text in texts])
+        return [await self._vector(answer) for answer in answers]
+
+    async def _vector(self, answer: Any) -> list[float]:
+        return [float(number) for number in (await answer if inspect.isawaitable(answer) else answer)]
 
     def _checked(self, vector: list[float]) -> str:
         if len(vector) != self._dimensions:

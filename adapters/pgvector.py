@@ -97,12 +97,14 @@ class PgVectorStore:
 
     async def put(self, fact: Fact, label: Label) -> Sequence[str]:
         """Write the row of `label.key`, or write it again; the vector is checked before."""
-        await self._change("put", self._sql.put, await self._row(fact, label))
+        row = _row(fact, label, await self._embed(fact.text or ""))
+        await self._change("put", self._sql.put, row)
         return (label.key,)
 
     async def put_many(self, items: Sequence[tuple[Fact, Label]]) -> Sequence[Sequence[str]]:
         """Write many rows in one pipeline and one transaction: all of them or none."""
-        rows = [await self._row(fact, label) for fact, label in items]
+        vectors = await self._embed.many([fact.text or "" for fact, _ in items])
+        rows = [_row(fact, label, vector) for (fact, label), vector in zip(items, vectors, strict=True)]
 
         async def write(cursor: AsyncCursor[Any]) -> None:
             await cursor.executemany(self._sql.put, rows)
@@ -187,9 +189,9 @@ class PgVectorStore:
         elsewhere = "Write-ahead log, replicas and backups of the database follow their own retention."
         if not self._vacuum:
             waits = (
-                f"Postgres keeps the deleted rows of {self._table} on disk until VACUUM (INDEX_CLEANUP ON)."
+                f"Postgres keeps the deleted rows of {self._table} on disk until VACUUM (INDEX_CLEANUP ON)"
             )
-            return waits, elsewhere
+            return f"{waits}, and their bytes until free space is used again or VACUUM FULL.", elsewhere
         return await self._vacuumed(), elsewhere
 
     # --- set-up ----------------------------------------------------------------------------
@@ -248,19 +250,6 @@ class PgVectorStore:
 
     # --- inside ----------------------------------------------------------------------------
 
-    async def _row(self, fact: Fact, label: Label) -> dict[str, Any]:
-        text = fact.text or ""
-        return {
-            "key": label.key,
-            "fact_id": label.fact_id,
-            "ledger_id": label.ledger_id,
-            "space": label.space,
-            "stored_at": label.stored_at,
-            "custody": label.to_metadata()["custody"],
-            "text": text,
-            "vector": await self._embed(text),
-        }
-
     async def _ask(
         self, operation: str, work: Callable[[AsyncCursor[Any]], Awaitable[T]], *, transaction: bool = False
     ) -> T:
@@ -309,8 +298,12 @@ class PgVectorStore:
             # The forget stands; what it leaves is to be said, not raised.
             return f"{vacuum} failed ({describe(error)}); deleted rows stay on disk."
         if row is not None and row[0]:
-            return f"{vacuum} left {row[0]} deleted rows on disk: an open transaction may see them; run it again."
-        return f"{vacuum} has removed the deleted rows from table and indexes."
+            return (
+                f"{vacuum} left {row[0]} deleted rows, which an open transaction may still see; run it again."
+            )
+        return (
+            f"{vacuum} has freed the deleted rows; bytes stay until the space is used again or VACUUM FULL."
+        )
 
     def _entry(self, row: tuple[Any, ...], text: str | None = None) -> Entry:
         key, fact_id, ledger_id, space, stored_at, created_at = row[:6]
@@ -325,6 +318,19 @@ class PgVectorStore:
             created_at=created_at.astimezone(UTC) if created_at is not None else None,
             text=text,
         )
+
+
+def _row(fact: Fact, label: Label, vector: str) -> dict[str, Any]:
+    return {
+        "key": label.key,
+        "fact_id": label.fact_id,
+        "ledger_id": label.ledger_id,
+        "space": label.space,
+        "stored_at": label.stored_at,
+        "custody": label.to_metadata()["custody"],
+        "text": fact.text or "",
+        "vector": vector,
+    }
 
 
 def _checked_dimensions(dimensions: object, index: str | None) -> int:

@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -16,8 +15,17 @@ from typing import Any
 from custody_sync.errors import ClosedError, MissingExtra, StoreUnavailable
 
 _THROW_AWAY = "-c fsync=off -c full_page_writes=off -c synchronous_commit=off"
+# Waits until its standard input ends, which the death of the process that holds it brings about too.
+_WATCH = """
+read -r _
+pid=$(head -n 1 "$0/data/postmaster.pid" 2>/dev/null)
+if [ -n "$pid" ] && kill -INT "$pid" 2>/dev/null; then
+    while kill -0 "$pid" 2>/dev/null; do sleep 0.05; done
+fi
+rm -rf "$0" "$@"
+"""
 # sockaddr_un ends at 107 bytes (103 on macOS), and Postgres adds "/.s.PGSQL.5432"
-_SOCKET_FOLDER_MAX = 85
+_SOCKET_FOLDER_MAX = 75
 
 
 class EmbeddedPostgres:
@@ -25,7 +33,7 @@ class EmbeddedPostgres:
 
     Started by root, it runs as an unprivileged user, because Postgres refuses root; the package's
     binaries are then copied, because that user cannot enter a virtual environment that root owns.
-    The folder goes when the server stops.
+    The server and its folder go when it is stopped, and also when this process is killed.
 
     Args:
         durable: Keep fsync on, as a benchmark needs it; off is for data that nobody misses.
@@ -35,10 +43,8 @@ class EmbeddedPostgres:
     def __init__(self, *, durable: bool = False, user: str = "nobody") -> None:
         self._durable = durable
         self._user = user
-        self._base: Path | None = None
-        self._folders: list[Path] = []
         self._uri: str | None = None
-        self._run: Callable[..., None] = self._not_started
+        self._watcher: subprocess.Popen[bytes] | None = None
 
     @property
     def uri(self) -> str:
@@ -50,26 +56,31 @@ class EmbeddedPostgres:
     def start(self) -> str:
         """Start the server, wait until it answers and return its connection string."""
         package = _package()
-        self._base = self._folder(None)
+        if self._watcher is not None:
+            return self.uri
+        base = Path(tempfile.mkdtemp(prefix="custody-pg-"))
+        # A longer folder than a socket's path may be is only too likely under a test runner's own.
+        is_short = len(str(base)) <= _SOCKET_FOLDER_MAX
+        socket = base if is_short else Path(tempfile.mkdtemp(prefix="custody-pg-", dir="/tmp"))
+        self._watcher = subprocess.Popen(  # noqa: S603 (a constant script, two folders of ours)
+            ["/bin/sh", "-c", _WATCH, str(base), str(socket)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         try:
-            self._uri = self._start(package, self._base)
+            self._uri = self._start(package, base, socket / "socket")
         except BaseException:
-            self._base = None
-            self._remove_folders()
+            self.stop()
             raise
         return self._uri
 
     def stop(self) -> None:
         """Stop the server and remove its folder; a second call does nothing."""
-        base, self._base, self._uri = self._base, None, None
-        if base is None:
-            return
-        try:
-            self._run("pg_ctl", "-w", "-m", "fast", "-D", base / "data", "stop")
-        except StoreUnavailable:
-            self._run("pg_ctl", "-w", "-m", "immediate", "-D", base / "data", "stop")
-        finally:
-            self._remove_folders()
+        watcher, self._watcher, self._uri = self._watcher, None, None
+        if watcher is not None:
+            watcher.communicate()
 
     def __enter__(self) -> str:
         return self.start()
@@ -79,38 +90,24 @@ class EmbeddedPostgres:
     ) -> None:
         self.stop()
 
-    def _start(self, package: Path, base: Path) -> str:
-        data, binaries, run_as = base / "data", package / "pginstall" / "bin", dict[str, Any]()
-        data.mkdir(mode=0o700)
-        socket = data if len(str(data)) <= _SOCKET_FOLDER_MAX else self._folder("/tmp")  # noqa: S108 (a short path)
+    def _start(self, package: Path, base: Path, socket: Path) -> str:
+        data, binaries, how = base / "data", package / "pginstall" / "bin", dict[str, Any]()
+        for folder in (data, socket):
+            folder.mkdir(mode=0o700)
         if os.geteuid() == 0:
-            base.chmod(0o711)
+            how = _account(self._user)
             binaries = _copy(package, base / "install")
-            run_as = _account(self._user)
-            for folder in {data, socket}:
-                os.chown(folder, run_as["user"], run_as["group"])
-        env = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "HOME": str(data)}
-
-        def run(program: str, *arguments: object) -> None:
-            _run(base / "output", binaries / program, *arguments, env=env, cwd=data, **run_as)
-
-        self._run = run
-        run("initdb", "-D", data, "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--no-sync")
+            for folder in (base, socket.parent):
+                folder.chmod(0o711)
+            for folder in (data, socket):
+                os.chown(folder, how["user"], how["group"])
+        how |= {"env": {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "HOME": str(data)}, "cwd": data}
+        output = base / "output"
+        initdb = ("-D", data, "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--no-sync")
+        _run(output, binaries / "initdb", *initdb, **how)
         options = f"-k '{socket}' -c listen_addresses='' " + ("" if self._durable else _THROW_AWAY)
-        run("pg_ctl", "-w", "-t", "60", "-D", data, "-l", data / "log", "-o", options, "start")
+        _run(output, binaries / "pg_ctl", "-w", "-t", "60", "-D", data, "-o", options, "start", **how)
         return f"postgresql://postgres@/postgres?host={socket}"
-
-    def _not_started(self, *_: object) -> None:
-        raise ClosedError(what="the embedded Postgres")
-
-    def _folder(self, parent: str | None) -> Path:
-        folder = Path(tempfile.mkdtemp(prefix="custody-pg-", dir=parent))
-        self._folders.append(folder)
-        return folder
-
-    def _remove_folders(self) -> None:
-        while self._folders:
-            shutil.rmtree(self._folders.pop(), ignore_errors=True)
 
 
 def _package() -> Path:
