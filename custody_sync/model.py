@@ -24,6 +24,8 @@ PLACEMENT_MAX_AGE = REPAIR_MIN_AGE / 2
 MAX_SKEW = timedelta(minutes=2)
 """How far apart two clocks of one installation may be before a write is refused."""
 FREE_TEXT_PREDICATE = "memory"
+ERASED_ID = "erased~"
+"""What an external id begins with once an erasure of identity has taken it."""
 
 
 class Provenance(StrEnum):
@@ -270,6 +272,11 @@ class Placement:
     stored_at: datetime | None
     state: PlacementState = PlacementState.HELD
     outcome: Outcome | None = None
+
+    @property
+    def erased(self) -> bool:
+        """True once an erasure of identity took the external id; the store can then only be asked by fact id."""
+        return self.external_id.startswith(ERASED_ID)
 
     def to_entry(self, text: str | None = None) -> Entry:
         """Address the entry; with `text` while the caller still knows it, so that a store can be probed with it."""

@@ -1,1 +1,8 @@
-"""."""
+"""After an outage: find what the stores hold and the ledger does not stand behind, and remove it."""
+
+from __future__ import annotations
+
+from custody_sync.repair.sweep import Sweep
+from custody_sync.repair.verify import verify_removed
+
+__all__ = ["Sweep", "verify_removed"]

@@ -27,6 +27,7 @@ from custody_sync.ledger.drafts import (
 from custody_sync.ledger.state import Appended, FactRow, PlacementRow, Position, State, placement_row
 from custody_sync.model import (
     PLACEMENT_MAX_AGE,
+    REPAIR_MIN_AGE,
     Event,
     Outcome,
     Placement,
@@ -243,6 +244,7 @@ class Group:
         row = self.state.placements.get((draft.store, draft.external_id))
         self._check_owner(row, draft.fact_id)
         if row is None or row.fact_id != draft.fact_id:
+            self._check_settled(draft)
             row = PlacementRow(
                 store=draft.store,
                 external_id=draft.external_id,
@@ -310,6 +312,15 @@ class Group:
         """An external id that stands for another fact is never taken up for removal."""
         if row is not None and row.fact_id != fact_id and row.state is not PlacementState.GONE:
             raise errors.StillBelieved(fact_id=row.fact_id, store=row.store, external_id=row.external_id)
+
+    def _check_settled(self, draft: Remove) -> None:
+        """An unrecorded entry of a fact that is, or may become, believed could be a placement on its way here."""
+        fact = self.state.facts.get(draft.fact_id)
+        if fact is None or fact.retract_seq is not None or fact.forget_seq is not None:
+            return
+        on_its_way = draft.stored_at is None or draft.stored_at > self.now - REPAIR_MIN_AGE
+        if on_its_way and (fact.live or fact.effect_seq is None):
+            raise errors.StillBelieved(fact_id=draft.fact_id, store=draft.store, external_id=draft.external_id)
 
     def _take_effect(self, row: FactRow, seq: int, kept: tuple[str, ...]) -> None:
         chain = self.state.chains.setdefault(row.root, [])

@@ -375,8 +375,9 @@ class SqliteStorage:
     async def close(self) -> None:
         """Finish what waits, then close file and threads."""
         self._group.close()
-        await asyncio.wrap_future(self._writers.submit(self._close_writer))
+        # The writer goes last: closing it folds the write-ahead log into the main file.
         await asyncio.wrap_future(self._readers.submit(self._reader.close))
+        await asyncio.wrap_future(self._writers.submit(self._close_writer))
         self._writers.shutdown(wait=False)
         self._readers.shutdown(wait=False)
 

@@ -78,8 +78,9 @@ def check_header(location: Location, *, create: bool) -> None:
 
 
 def is_writable(location: Location) -> bool:
-    """Tell whether this process may write the file and the files beside it."""
-    return os.access(location.path, os.W_OK) and os.access(location.path.parent, os.W_OK)
+    """Tell whether this process may write the file and the files beside it; root keeps to a file's mode too."""
+    marked = location.path.stat().st_mode & 0o222
+    return bool(marked) and os.access(location.path, os.W_OK) and os.access(location.path.parent, os.W_OK)
 
 
 def connect(location: Location, *, write: bool, runtime: Runtime) -> sqlite3.Connection:

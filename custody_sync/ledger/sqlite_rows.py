@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from custody_sync.ledger.chain import read_event
 from custody_sync.ledger.rules import Group
 from custody_sync.ledger.state import FactRow, Needs, PlacementRow, State
-from custody_sync.model import PlacementState, Standing, format_instant
+from custody_sync.model import ERASED_ID, PlacementState, Standing, format_instant
 
 _FACT = (
     "fact_id, seq, root, supersedes, space, subject, predicate, provenance, valid_from, valid_to, "
@@ -222,7 +222,10 @@ def _dereference(conn: sqlite3.Connection, group: Group) -> None:
             "WHERE seq IN (SELECT seq FROM events WHERE fact_id = ?)",
             (fact_id,),
         )
-        conn.execute("DELETE FROM placements WHERE fact_id = ?", (fact_id,))
+        conn.execute(
+            "UPDATE placements SET external_id = ? || id, scope = NULL WHERE fact_id = ? AND external_id NOT LIKE ? || '%'",
+            (ERASED_ID, fact_id, ERASED_ID),
+        )
         _note_erasure(conn, group, fact_id, identity=True)
 
 

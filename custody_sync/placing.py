@@ -1,0 +1,192 @@
+"""Putting facts into stores, and taking back what a failed write left there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from custody_sync.errors import CustodyError, InvalidInput, LedgerError, Refused, StoreWriteFailed, Terminal
+from custody_sync.faultpoints import FaultPoint
+from custody_sync.ledger import Ledger, Place
+from custody_sync.model import Capability, Entry, Fact, Label, Outcome, Placement, Restored
+from custody_sync.removal import NOT_CONFIGURED, Mandate, Remover
+from custody_sync.runtime import Runtime
+from custody_sync.stores import Gate, describe
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Put:
+    """How one store answered a put: with placements, or with an error."""
+
+    gate: Gate
+    placements: tuple[Placement, ...] = ()
+    error: CustodyError | None = None
+
+    @property
+    def refused(self) -> bool:
+        """True when the store certainly holds nothing."""
+        return isinstance(self.error, Terminal)
+
+
+class Placer:
+    """Writes facts through to stores.
+
+    Args:
+        ledger: names itself in labels and records placements.
+        gates: the configured stores by name.
+        remover: takes back what must not stay.
+        runtime: ids and fault points.
+    """
+
+    def __init__(
+        self, ledger: Ledger, gates: Mapping[str, Gate], remover: Remover, runtime: Runtime
+    ) -> None:
+        self._ledger = ledger
+        self._gates = gates
+        self._remover = remover
+        self._runtime = runtime
+
+    async def put_everywhere(self, fact: Fact) -> tuple[Placement, ...]:
+        """Put a fact into every store at once; all of them, or none.
+
+        Waits for all to settle before anything is taken back, so that no put can land behind
+        the compensation's back unnoticed.
+
+        Raises:
+            InvalidInput: a store refused the fact by name and nothing is left anywhere.
+            StoreWriteFailed: names the store, the cause, what was removed and what may be left.
+        """
+        if not self._gates:
+            return ()
+        tasks = [asyncio.ensure_future(self._put(gate, fact)) for gate in self._gates.values()]
+        try:
+            puts = await asyncio.gather(*tasks)
+        except BaseException:
+            # Cancelled: what has landed is taken back, what is unknown stays an orphan for the sweep.
+            await asyncio.shield(self._abandon(tasks, fact))
+            raise
+        failed = [put for put in puts if put.error is not None]
+        if failed:
+            raise await self._undo(fact, puts, failed) from None
+        return tuple(placement for put in puts for placement in put.placements)
+
+    async def _put(self, gate: Gate, fact: Fact) -> Put:
+        generation = self._runtime.ids.generation()
+
+        def label(now: datetime) -> Label:
+            return Label(
+                ledger_id=self._ledger.ledger_id,
+                fact_id=fact.fact_id,
+                space=fact.space,
+                stored_at=now,
+                generation=generation,
+                actor=fact.actor,
+                provenance=fact.provenance,
+                valid_from=fact.valid_from,
+                receipt_id=fact.receipt_id,
+            )
+
+        try:
+            stamped, ids = await gate.put(fact, label)
+            scope = gate.scope_of(fact)
+        except CustodyError as error:
+            return Put(gate=gate, error=error)
+        return Put(
+            gate=gate,
+            placements=tuple(
+                Placement(
+                    store=gate.name,
+                    external_id=external_id,
+                    fact_id=fact.fact_id,
+                    scope=scope,
+                    stored_at=stamped.stored_at,
+                )
+                for external_id in ids
+            ),
+        )
+
+    async def _abandon(self, tasks: Sequence[asyncio.Future[Put]], fact: Fact) -> None:
+        for task in tasks:
+            task.cancel()
+        settled = await asyncio.gather(*tasks, return_exceptions=True)
+        puts = [put for put in settled if isinstance(put, Put)]
+        await self.take_back(fact, puts)
+
+    async def _undo(self, fact: Fact, puts: Sequence[Put], failed: Sequence[Put]) -> CustodyError:
+        removed, left = await self.take_back(fact, puts)
+        first = failed[0]
+        if isinstance(first.error, InvalidInput) and not left:
+            return first.error
+        return StoreWriteFailed(
+            store=first.gate.name,
+            cause=describe(first.error) if first.error else "",
+            removed=removed,
+            left=left,
+            fact_id=fact.fact_id,
+        )
+
+    async def take_back(self, fact: Fact, puts: Iterable[Put]) -> tuple[list[str], list[str]]:
+        """Delete and verify what puts left; returns the stores it was removed from and those it may be left in."""
+        self._runtime.reach(FaultPoint.BEFORE_COMPENSATION)
+        touched = [put for put in puts if not put.refused]
+        clean = await asyncio.gather(*(self._take_back_one(fact, put) for put in touched))
+        removed = [put.gate.name for put, gone in zip(touched, clean, strict=True) if gone]
+        left = [put.gate.name for put, gone in zip(touched, clean, strict=True) if not gone]
+        return removed, left
+
+    async def _take_back_one(self, fact: Fact, put: Put) -> bool:
+        entries = [placement.to_entry(fact.text) for placement in put.placements]
+        if put.error is not None and put.gate.can(Capability.FIND):
+            try:
+                entries = await self._unrecorded(fact.fact_id, await put.gate.find(fact.fact_id))
+            except (CustodyError, LedgerError):
+                return False
+        outcomes = [(await self._remover.take_away(put.gate, entry))[0] for entry in entries]
+        # After a lost reply an empty answer proves nothing: the put may still land.
+        return bool(outcomes) and all(outcome is Outcome.VERIFIED for outcome in outcomes)
+
+    async def _unrecorded(self, fact_id: str, found: list[Entry]) -> list[Entry]:
+        recorded = {(p.store, p.external_id) for p in await self._ledger.placements(fact_id)}
+        return [entry for entry in found if (entry.store, entry.external_id) not in recorded]
+
+    def as_puts(self, placements: Iterable[Placement]) -> list[Put]:
+        """Group placements that the ledger did not take, for `take_back`."""
+        by_store: dict[str, list[Placement]] = {}
+        for placement in placements:
+            by_store.setdefault(placement.store, []).append(placement)
+        return [Put(gate=self._gates[name], placements=tuple(held)) for name, held in by_store.items()]
+
+    # --- what a retraction brings back ------------------------------------------------------
+
+    async def restore(self, fact_id: str | None, mandate: Mandate, *, limit: int = 1000) -> list[Restored]:
+        """Place what is owed of one fact, or of all: facts that are believed again and missing in a store."""
+        owed = await self._ledger.owed(fact_id, limit=limit)
+        return list(await asyncio.gather(*(self._restore_one(f, store, mandate) for f, store in owed)))
+
+    async def _restore_one(self, fact_id: str, store: str, mandate: Mandate) -> Restored:
+        gate = self._gates.get(store)
+        fact = await self._ledger.get(fact_id)
+        if gate is None or fact is None:
+            return Restored(fact_id=fact_id, store=store, detail=NOT_CONFIGURED)
+        put = await self._put(gate, fact)
+        if put.error is not None:
+            return Restored(fact_id=fact_id, store=store, detail=f"put failed ({describe(put.error)})")
+        self._runtime.reach(FaultPoint.RESTORED)
+        place = Place(
+            event_id=self._runtime.ids.event_id(),
+            fact_id=fact_id,
+            actor=mandate.actor,
+            receipt_id=mandate.receipt_id,
+            placements=put.placements,
+        )
+        try:
+            await self._ledger.append(place)
+        except Refused as refusal:
+            await self.take_back(fact, [put])
+            return Restored(fact_id=fact_id, store=store, detail=f"not recorded ({refusal.code})")
+        except LedgerError as error:
+            # Whether it was recorded is unknown: the sweep will know, and removes it if it was not.
+            return Restored(fact_id=fact_id, store=store, detail=f"not recorded ({error.code})")
+        return Restored(fact_id=fact_id, store=store, external_ids=tuple(p.external_id for p in put.placements))

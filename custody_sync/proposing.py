@@ -1,0 +1,239 @@
+"""From a caller's arguments to a fact that may be written: shape, validators, limits, clocks.
+
+Everything that can be refused is refused here, before any store is touched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from custody_sync.canonical import canonical, check_instant, check_name, check_optional, check_text, check_value
+from custody_sync.errors import (
+    ClockSkew,
+    CustodyError,
+    FutureValidity,
+    InvalidInput,
+    LedgerReadOnly,
+    ValidatorFailed,
+)
+from custody_sync.ledger import Ledger
+from custody_sync.ledger.ledger import check_fact
+from custody_sync.model import FREE_TEXT_PREDICATE, MAX_SKEW, Fact, Json, Provenance, format_instant
+from custody_sync.ports import Validator
+from custody_sync.runtime import Runtime
+from custody_sync.stores import Gate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """The arguments of a write, checked and copied, as the caller gave them."""
+
+    space: str
+    subject: str
+    predicate: str
+    value: Json
+    text: str
+    actor: str
+    supersedes: str | None
+    valid_from: datetime | None
+    valid_to: datetime | None
+    receipt_id: str | None
+    idempotency_key: str | None
+    provenance: Provenance
+
+    def digest(self) -> str:
+        """Return what an idempotency key compares: everything the caller said."""
+        said: list[Json] = [
+            self.space,
+            self.subject,
+            self.predicate,
+            self.value,
+            self.text,
+            self.supersedes,
+            None if self.valid_from is None else format_instant(self.valid_from),
+            None if self.valid_to is None else format_instant(self.valid_to),
+            self.provenance.value,
+        ]
+        return hashlib.sha256(canonical(said)).hexdigest()
+
+    def to_fact(self, fact_id: str, now: datetime) -> Fact:
+        """Return the proposed fact; it is valid from now unless the caller said otherwise."""
+        return Fact(
+            fact_id=fact_id,
+            space=self.space,
+            subject=self.subject,
+            predicate=self.predicate,
+            value=self.value,
+            text=self.text,
+            actor=self.actor,
+            provenance=self.provenance,
+            valid_from=self.valid_from or now,
+            valid_to=self.valid_to,
+            supersedes=self.supersedes,
+            receipt_id=self.receipt_id,
+        )
+
+
+def read_request(
+    *,
+    value: object,
+    space: object,
+    actor: object,
+    subject: object,
+    predicate: object,
+    text: object,
+    supersedes: object,
+    valid_from: object,
+    valid_to: object,
+    receipt_id: object,
+    idempotency_key: object,
+    provenance: object,
+) -> Request:
+    """Check a write's arguments; free text needs only value, space and actor.
+
+    Raises:
+        InvalidInput: names the argument and its problem.
+    """
+    checked_space, copied = check_name(space, "space"), check_value(value)
+    if subject is None and predicate is None:
+        if not isinstance(copied, str):
+            raise InvalidInput(field="value", problem="of a memory without subject and predicate must be text")
+        subject, predicate = checked_space, FREE_TEXT_PREDICATE
+        text = copied if text is None else text
+    elif subject is None or predicate is None:
+        missing = "subject" if subject is None else "predicate"
+        raise InvalidInput(field=missing, problem="is missing; give subject and predicate, or neither for free text")
+    subject, predicate = check_name(subject, "subject"), check_name(predicate, "predicate")
+    stated = default_text(subject, predicate, copied) if text is None else check_text(text, "text")
+    if not stated.strip():
+        raise InvalidInput(field="text" if text is not None else "value", problem="must not be empty or blank")
+    start = None if valid_from is None else check_instant(valid_from, "valid_from")
+    end = None if valid_to is None else check_instant(valid_to, "valid_to")
+    if start is not None and end is not None and end <= start:
+        raise InvalidInput(field="valid_to", problem="must be later than valid_from")
+    return Request(
+        space=checked_space,
+        subject=subject,
+        predicate=predicate,
+        value=copied,
+        text=stated,
+        actor=check_name(actor, "actor"),
+        supersedes=check_optional(supersedes, "supersedes"),
+        valid_from=start,
+        valid_to=end,
+        receipt_id=check_optional(receipt_id, "receipt_id"),
+        idempotency_key=check_optional(idempotency_key, "idempotency_key"),
+        provenance=read_provenance(provenance),
+    )
+
+
+def read_provenance(provenance: object) -> Provenance:
+    """Return a provenance that a caller may choose; `verified` needs compared evidence."""
+    if provenance == Provenance.VERIFIED:
+        raise InvalidInput(field="provenance", problem="verified needs evidence that was compared")
+    try:
+        return Provenance(provenance)
+    except ValueError:
+        raise InvalidInput(field="provenance", problem="must be claimed or attested") from None
+
+
+def default_text(subject: str, predicate: str, value: Json) -> str:
+    """Return what a store indexes when the caller gave no text: `subject predicate: value`."""
+    shown = value if isinstance(value, str) else canonical(value).decode()
+    return f"{subject} {predicate}: {shown}"
+
+
+class Proposals:
+    """Runs a proposed fact through validators, limits and clocks.
+
+    Args:
+        ledger: asked by validators, and whose clock must agree with ours.
+        validators: each gets its own copy of the fact and its own deadline.
+        gates: whose limits apply.
+        runtime: our clock.
+        deadline: seconds per validator.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        validators: Sequence[Validator],
+        gates: Iterable[Gate],
+        runtime: Runtime,
+        deadline: float,
+    ) -> None:
+        self._ledger = ledger
+        self._validators = tuple(validators)
+        self._gates = tuple(gates)
+        self._runtime = runtime
+        self._deadline = deadline
+
+    def check_clock(self) -> datetime:
+        """Return the time, unless our clock and the ledger's are more than two minutes apart."""
+        now = self._runtime.clock.now()
+        skew = abs(now - self._ledger.now())
+        if skew > MAX_SKEW:
+            raise ClockSkew(seconds=int(skew.total_seconds()))
+        return now
+
+    def check_writable(self) -> None:
+        """Refuse early where the ledger could not record what the stores would take."""
+        if not self._ledger.writable:
+            raise LedgerReadOnly(name=self._ledger.name, cause="no write permission")
+
+    async def validate(self, fact: Fact, now: datetime) -> Fact:
+        """Return the fact as the validators leave it, or raise.
+
+        Raises:
+            ValidatorFailed: a validator raised, timed out or returned something else.
+            TextTooLong: a configured store could not take the text.
+            FutureValidity: it starts more than two minutes ahead.
+        """
+        for validator in self._validators:
+            fact = await self._run(validator, fact)
+        self.check_limits(fact)
+        if fact.valid_from > now + MAX_SKEW:
+            raise FutureValidity(field="valid_from", valid_from=format_instant(fact.valid_from))
+        return fact
+
+    def check_limits(self, fact: Fact) -> None:
+        """Refuse a text that is too long for any configured store."""
+        for gate in self._gates:
+            gate.check_text(fact.text or "")
+
+    async def _run(self, validator: Validator, fact: Fact) -> Fact:
+        name = getattr(validator, "__name__", type(validator).__name__)
+        private = replace(fact, value=copy.deepcopy(fact.value))
+        try:
+            async with asyncio.timeout(self._deadline):
+                passed = await validator(private, self._ledger)
+        except CustodyError:
+            raise
+        except TimeoutError:
+            raise ValidatorFailed(validator=name, problem="it did not finish in time") from None
+        except Exception as error:
+            raise ValidatorFailed(validator=name, problem=f"it raised {type(error).__name__}") from error
+        if not isinstance(passed, Fact):
+            raise ValidatorFailed(validator=name, problem=f"it returned {type(passed).__name__}, not a Fact")
+        return _rewritten(fact, passed, name)
+
+
+def _rewritten(before: Fact, after: Fact, name: str) -> Fact:
+    """Accept a validator's rewriting; a text that was only derived follows the value it came from."""
+    fixed = ("fact_id", "space", "actor", "supersedes", "provenance", "receipt_id")
+    changed = [field for field in fixed if getattr(before, field) != getattr(after, field)]
+    if changed:
+        raise ValidatorFailed(validator=name, problem=f"it changed {changed[0]}")
+    if after.text == before.text and before.text is not None:
+        derived = default_text(before.subject, before.predicate, before.value)
+        if before.text == derived:
+            after = replace(after, text=default_text(after.subject, after.predicate, after.value))
+        elif before.text == before.value and isinstance(after.value, str):
+            after = replace(after, text=after.value)
+    check_fact(after)
+    return replace(after, value=check_value(after.value))

@@ -1,0 +1,123 @@
+"""Getting an event into the ledger, and settling what became of it when the answer was lost.
+
+An unknown outcome is settled by writing, never by reading: a read that does not show the event
+proves nothing about a commit that is still on its way. The same event is appended again until
+the ledger answers; if that fails for too long, the fact id is claimed by a repair event, and
+whoever got the id decides.
+"""
+
+from __future__ import annotations
+
+import tenacity
+
+from custody_sync.errors import (
+    AlreadyRecorded,
+    AssertedId,
+    LedgerBusy,
+    LedgerError,
+    LedgerFull,
+    LedgerReadOnly,
+    LedgerUnavailable,
+    Refused,
+)
+from custody_sync.ledger import Assert, Ledger, Repair
+from custody_sync.ledger.drafts import Draft
+from custody_sync.model import Event, Placement
+from custody_sync.runtime import Runtime
+
+NOT_COMMITTED = (LedgerFull, LedgerBusy, LedgerReadOnly)
+"""Errors after which the event is certainly not in the ledger."""
+
+
+class Recorder:
+    """Appends drafts and settles unknown outcomes.
+
+    Args:
+        ledger: the ledger.
+        runtime: sleep and ids.
+        tries: how often an append without an answer is repeated, with growing waits.
+    """
+
+    def __init__(self, ledger: Ledger, runtime: Runtime, tries: int) -> None:
+        self._ledger = ledger
+        self._runtime = runtime
+        self._tries = tries
+
+    async def append(self, draft: Draft, placements: tuple[Placement, ...] = ()) -> Event:
+        """Append a draft whatever it takes within the deadline.
+
+        Raises:
+            Refused: the ledger refused it, now or after the outcome was settled against it.
+            LedgerFull, LedgerBusy, LedgerReadOnly: it is certainly not recorded.
+            LedgerUnavailable: nobody can say; names the entries that stores may hold.
+        """
+        try:
+            return await self._ledger.append(draft)
+        except (Refused, *NOT_COMMITTED):
+            raise
+        except (LedgerError, OSError) as error:
+            cause = error
+        try:
+            return await self._insist(draft)
+        except NOT_COMMITTED:
+            # The first attempt's outcome is still open, so a later "not this time" settles nothing.
+            pass
+        except (LedgerError, OSError) as error:
+            cause = error
+        if isinstance(draft, Assert):
+            return await self._claim(draft, placements, cause)
+        raise self._unavailable(draft, placements, cause) from None
+
+    async def _insist(self, draft: Draft) -> Event:
+        retrying = tenacity.AsyncRetrying(
+            stop=tenacity.stop_after_attempt(self._tries),
+            wait=tenacity.wait_exponential(multiplier=0.1, max=5),
+            retry=tenacity.retry_if_exception_type((LedgerError, OSError)),
+            sleep=self._runtime.sleep,
+            reraise=True,
+        )
+        await self._runtime.sleep(0.05)
+        return await retrying(self._ledger.append, draft)
+
+    async def _claim(
+        self, draft: Assert, placements: tuple[Placement, ...], cause: BaseException
+    ) -> Event:
+        """Claim the fact id: won, and the assert can never commit; lost, and it had committed."""
+        claim = Repair(
+            event_id=self._runtime.ids.event_id(),
+            fact_id=draft.fact_id,
+            actor=draft.actor,
+            receipt_id=draft.receipt_id,
+            reason="the outcome of its assert was unknown",
+        )
+        try:
+            await self._ledger.append(claim)
+        except AssertedId:
+            return await self._ledger.append(draft)
+        except AlreadyRecorded:
+            pass
+        except (LedgerError, OSError):
+            raise self._unavailable(draft, placements, cause) from None
+        raise Unrecorded(self._unavailable(draft, placements, cause))
+
+    def _unavailable(
+        self, draft: Draft, placements: tuple[Placement, ...], cause: BaseException
+    ) -> LedgerUnavailable:
+        kind = cause.code if isinstance(cause, LedgerError) else type(cause).__name__
+        entries = [{"store": p.store, "external_id": p.external_id} for p in placements]
+        return LedgerUnavailable(name=self._ledger.name, cause=kind, fact_id=draft.fact_id, entries=entries)
+
+
+class Unrecorded(Exception):  # noqa: N818  # a signal between two modules, never seen by a caller
+    """The id was claimed, so the event is certainly not recorded; carries the error for the caller."""
+
+    def __init__(self, error: LedgerUnavailable) -> None:
+        super().__init__(error)
+        self.error = error
+
+    def but_only(self, stores: list[str]) -> LedgerUnavailable:
+        """Return the error for the caller, naming only entries in stores they may be left in."""
+        fields = dict(self.error.fields)
+        fields["entries"] = [entry for entry in fields["entries"] if entry["store"] in stores]
+        return LedgerUnavailable(**fields)
+

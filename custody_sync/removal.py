@@ -1,0 +1,265 @@
+"""Removing entries and proving that they are gone.
+
+A removal deletes, then asks the store's own search until it no longer finds the entry or the
+patience ends. What was not seen gone stays pending in the ledger, by name, until somebody sees
+it gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import tenacity
+
+from custody_sync.errors import CustodyError, LedgerError, NoProof, Refused, Transient
+from custody_sync.faultpoints import FaultPoint
+from custody_sync.ledger import Ledger, Remove
+from custody_sync.model import Capability, Entry, Outcome, Placement, PlacementState, Removal
+from custody_sync.runtime import Runtime
+from custody_sync.stores import Gate, describe
+
+NOT_CONFIGURED = "this store is not configured here"
+PROVES_NOTHING = "its answer proves nothing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How often and how long a store is asked whether an entry is gone.
+
+    The waits grow by `factor`; the defaults ask six times within about nine seconds, since an
+    index may lag behind an acknowledged delete.
+    """
+
+    questions: int = 6
+    first_wait: float = 0.15
+    factor: float = 2.4
+    total: float = 10.0
+    deletes: int = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mandate:
+    """On whose behalf removals are recorded."""
+
+    actor: str
+    receipt_id: str | None = None
+
+
+class Remover:
+    """Takes entries out of stores and writes every outcome into the ledger.
+
+    Args:
+        ledger: where outcomes are recorded.
+        gates: the configured stores by name.
+        runtime: sleep, ids and fault points.
+        patience: of the questions.
+    """
+
+    def __init__(
+        self, ledger: Ledger, gates: Mapping[str, Gate], runtime: Runtime, patience: Patience
+    ) -> None:
+        self._ledger = ledger
+        self._gates = gates
+        self._runtime = runtime
+        self._patience = patience
+
+    async def remove_fact(
+        self, fact_id: str, mandate: Mandate, *, text: str | None = None, ask_again: bool = False
+    ) -> list[Removal]:
+        """Remove what the ledger owes and what the stores show of a fact that is not believed any more.
+
+        Args:
+            fact_id: the fact.
+            mandate: actor and receipt for the events.
+            text: its text while it is known; the stores are then probed with it.
+            ask_again: also ask about entries that were seen gone before.
+        """
+        rows = await self._ledger.placements(fact_id)
+        found, unasked = await self._find_everywhere(fact_id, rows)
+        tasks: list[Coroutine[None, None, Removal | None]] = [
+            self._remove_row(row, mandate, text) for row in rows if _is_due(row, ask_again)
+        ]
+        asked = {(row.store, row.external_id) for row in rows if _is_due(row, ask_again)}
+        tasks += [self._remove_found(e, mandate, text) for e in found if (e.store, e.external_id) not in asked]
+        done = await asyncio.gather(*tasks)
+        return [removal for removal in done if removal is not None] + unasked
+
+    async def drain_row(self, row: Placement, mandate: Mandate) -> Removal:
+        """Remove one pending placement."""
+        return await self._remove_row(row, mandate, None)
+
+    async def _find_everywhere(
+        self, fact_id: str, rows: list[Placement]
+    ) -> tuple[list[Entry], list[Removal]]:
+        known = {(row.store, row.external_id): row for row in rows}
+        placed = {row.store for row in rows}
+        gates = [gate for gate in self._gates.values() if gate.can(Capability.FIND)]
+        answers = await asyncio.gather(*(gate.find(fact_id) for gate in gates), return_exceptions=True)
+        found: list[Entry] = []
+        unasked: list[Removal] = []
+        for gate, answer in zip(gates, answers, strict=True):
+            if isinstance(answer, CustodyError):
+                # Where the store is known to have held it, its placements are asked about anyway.
+                if gate.name not in placed:
+                    unasked.append(
+                        Removal(
+                            store=gate.name,
+                            external_id="",
+                            outcome=Outcome.UNVERIFIED,
+                            detail=f"cannot be asked ({describe(answer)})",
+                            fact_id=fact_id,
+                        )
+                    )
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                found += [e for e in answer if _is_loose(known.get((e.store, e.external_id)), e, self._ledger)]
+        return found, unasked
+
+    async def _remove_found(self, entry: Entry, mandate: Mandate, text: str | None) -> Removal | None:
+        """Remove an entry that no placement owes: first on record, then in the store."""
+        try:
+            await self.record(entry, Outcome.STARTED, "", mandate)
+        except Refused:
+            # It became somebody's placement, or may still become one: not ours to take.
+            return None
+        except LedgerError as error:
+            return _removal(entry, Outcome.FAILED, f"not recorded, so not touched ({error.code})")
+        return await self._finish(entry, Outcome.STARTED, mandate, text)
+
+    async def _remove_row(self, row: Placement, mandate: Mandate, text: str | None) -> Removal:
+        return await self._finish(row.to_entry(), row.outcome, mandate, text)
+
+    async def _finish(
+        self, entry: Entry, last: Outcome | None, mandate: Mandate, text: str | None
+    ) -> Removal:
+        gate = self._gates.get(entry.store)
+        if gate is None:
+            outcome, detail = Outcome.FAILED, NOT_CONFIGURED
+        else:
+            outcome, detail = await self.take_away(gate, replace(entry, text=text))
+        return await self.settle(entry, last, outcome, detail, mandate)
+
+    async def settle(
+        self, entry: Entry, last: Outcome | None, outcome: Outcome, detail: str, mandate: Mandate
+    ) -> Removal:
+        """Record an outcome if it changed; an outcome the ledger did not take is not claimed."""
+        if outcome is not last:
+            try:
+                await self.record(entry, outcome, detail, mandate)
+            except (Refused, LedgerError) as error:
+                if outcome is Outcome.VERIFIED:
+                    return _removal(entry, Outcome.UNVERIFIED, f"seen gone, but not recorded ({error.code})")
+                return _removal(entry, outcome, f"{detail}; not recorded ({error.code})")
+            self._runtime.reach(FaultPoint.REMOVED)
+        return _removal(entry, outcome, detail)
+
+    async def record(self, entry: Entry, outcome: Outcome, detail: str, mandate: Mandate) -> str:
+        """Append a `remove` event and return its id."""
+        event_id = self._runtime.ids.event_id()
+        await self._ledger.append(
+            Remove(
+                event_id=event_id,
+                fact_id=entry.fact_id or "",
+                actor=mandate.actor,
+                receipt_id=mandate.receipt_id,
+                store=entry.store,
+                external_id=entry.external_id,
+                scope=entry.scope,
+                stored_at=entry.stored_at or entry.created_at,
+                outcome=outcome,
+                detail=detail,
+            )
+        )
+        return event_id
+
+    # --- one entry, no ledger ---------------------------------------------------------------
+
+    async def take_away(self, gate: Gate, entry: Entry) -> tuple[Outcome, str]:
+        """Delete an entry and ask until it is gone; a failed delete whose entry is gone counts as done."""
+        failure: CustodyError | None = None
+        try:
+            await self._delete(gate, entry)
+        except CustodyError as error:
+            failure = error
+        outcome, detail = await self.ask(gate, entry, once=failure is not None)
+        if failure is not None and outcome is not Outcome.VERIFIED:
+            return Outcome.FAILED, f"delete failed ({describe(failure)})"
+        return outcome, detail
+
+    async def _delete(self, gate: Gate, entry: Entry) -> None:
+        async for attempt in tenacity.AsyncRetrying(
+            stop=tenacity.stop_after_attempt(self._patience.deletes),
+            wait=tenacity.wait_exponential(multiplier=self._patience.first_wait),
+            retry=tenacity.retry_if_exception_type(Transient),
+            sleep=self._runtime.sleep,
+            reraise=True,
+        ):
+            with attempt:
+                await gate.delete(entry)
+
+    async def ask(self, gate: Gate, entry: Entry, *, once: bool = False) -> tuple[Outcome, str]:
+        """Ask a store whether an entry is gone; only its own clear answer is `verified`."""
+        if not gate.can(Capability.VERIFY_DELETED):
+            return Outcome.UNVERIFIED, gate.supports[Capability.VERIFY_DELETED].reason
+        answers = [(Outcome.UNVERIFIED, "no answer in time")]
+
+        async def question() -> tuple[Outcome, str]:
+            answers.append(await self._question(gate, entry))
+            return answers[-1]
+
+        patience = self._patience
+        retrying = tenacity.AsyncRetrying(
+            stop=tenacity.stop_after_attempt(1 if once else patience.questions),
+            wait=tenacity.wait_exponential(multiplier=patience.first_wait, exp_base=patience.factor),
+            retry=tenacity.retry_if_result(_may_change),
+            retry_error_callback=lambda _: answers[-1],
+            sleep=self._runtime.sleep,
+        )
+        try:
+            async with asyncio.timeout(patience.total):
+                await retrying(question)
+        except TimeoutError:
+            return answers[-1]
+        return answers[-1]
+
+    async def _question(self, gate: Gate, entry: Entry) -> tuple[Outcome, str]:
+        try:
+            gone = await gate.is_gone(entry)
+        except NoProof as error:
+            return Outcome.UNVERIFIED, f"{PROVES_NOTHING} ({describe(error)})"
+        except CustodyError as error:
+            return Outcome.UNVERIFIED, f"cannot be asked ({describe(error)})"
+        return (Outcome.VERIFIED, "") if gone else (Outcome.STILL_INDEXED, "")
+
+
+def _may_change(answer: tuple[Outcome, str]) -> bool:
+    return answer[0] is not Outcome.VERIFIED and not answer[1].startswith(PROVES_NOTHING)
+
+
+def all_gone(removals: Iterable[Removal]) -> bool:
+    """Tell whether every removal was verified."""
+    return all(removal.outcome is Outcome.VERIFIED for removal in removals)
+
+
+def _is_due(row: Placement, ask_again: bool) -> bool:
+    return row.state is PlacementState.DUE or (ask_again and row.state is PlacementState.GONE and not row.erased)
+
+
+def _is_loose(row: Placement | None, entry: Entry, ledger: Ledger) -> bool:
+    """An entry of this ledger that is neither a placement nor already dealt with as one that is due."""
+    if entry.ledger_id is not None and entry.ledger_id != ledger.ledger_id:
+        return False
+    return row is None or row.state is PlacementState.GONE
+
+
+def _removal(entry: Entry, outcome: Outcome, detail: str) -> Removal:
+    return Removal(
+        store=entry.store,
+        external_id=entry.external_id,
+        outcome=outcome,
+        detail=detail,
+        fact_id=entry.fact_id or "",
+    )

@@ -1,0 +1,201 @@
+"""A store as the core reaches it: behind a limiter and a deadline, its errors stripped of text.
+
+What a vendor's exception says may quote the memory it failed on, so only type and status leave
+this module.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Literal, TypeVar
+
+from custody_sync.errors import (
+    CustodyError,
+    InvalidInput,
+    InvalidStore,
+    StoreError,
+    StoreRefused,
+    StoreUnavailable,
+    Terminal,
+    TextTooLong,
+)
+from custody_sync.faultpoints import FaultPoint
+from custody_sync.model import Capability, Entry, Fact, Hit, Label, Level, Limits
+from custody_sync.ports import capabilities
+from custody_sync.runtime import Runtime
+
+T = TypeVar("T")
+Superseded = Literal["remove", "keep"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deadlines:
+    """Seconds that one call to a store may take, and how many run at once."""
+
+    put: float = 30.0
+    delete: float = 30.0
+    question: float = 10.0
+    concurrency: int = 16
+
+
+class Gate:
+    """One configured store.
+
+    Args:
+        store: the adapter.
+        runtime: clock and fault points.
+        deadlines: per call.
+        keeps: whether entries of superseded facts stay in this store.
+    """
+
+    def __init__(self, store: Any, runtime: Runtime, deadlines: Deadlines, keeps: bool) -> None:
+        self.store = store
+        self.name: str = store.name
+        self.keeps = keeps
+        self.supports = capabilities(store)
+        self.limits: Limits = getattr(store, "limits", None) or Limits()
+        self._runtime = runtime
+        self._deadlines = deadlines
+        self._limiter = asyncio.Semaphore(deadlines.concurrency)
+
+    def can(self, capability: Capability) -> bool:
+        """Tell whether the store offers a capability at all."""
+        return self.supports[capability].level is not Level.NONE
+
+    def check_text(self, text: str) -> None:
+        """Refuse a text that this store would refuse, before any store is touched."""
+        if self.limits.text_chars is not None and len(text) > self.limits.text_chars:
+            raise TextTooLong(store=self.name, size=len(text), unit="characters", limit=self.limits.text_chars)
+        if self.limits.text_bytes is not None and (size := len(text.encode())) > self.limits.text_bytes:
+            raise TextTooLong(store=self.name, size=size, unit="bytes", limit=self.limits.text_bytes)
+
+    def scope_of(self, fact: Fact) -> str | None:
+        """Return where the store keeps a fact, where it tells facts apart by scope."""
+        named = getattr(self.store, "scope_of", None)
+        return named(fact) if named is not None else None
+
+    async def put(self, fact: Fact, label: Callable[[datetime], Label]) -> tuple[Label, tuple[str, ...]]:
+        """Put a private copy of a fact; the label is stamped once the limiter has let it through.
+
+        Raises:
+            InvalidInput: the adapter refuses the fact by name; it holds nothing of it.
+            StoreRefused: the store refuses it; it holds nothing of it.
+            StoreUnavailable: it may or may not have arrived.
+        """
+        async with self._limiter:
+            stamped = label(self._runtime.clock.now())
+            self._runtime.reach(FaultPoint.BEFORE_PUT)
+            private = replace(fact, value=copy.deepcopy(fact.value))
+            ids = await self._call("put", self._deadlines.put, self.store.put(private, stamped))
+        if isinstance(ids, str) or not ids or not all(isinstance(i, str) and i for i in ids):
+            raise StoreUnavailable(store=self.name, operation="put", cause="it returned no external id")
+        self._runtime.reach(FaultPoint.AFTER_PUT)
+        return stamped, tuple(ids)
+
+    async def delete(self, entry: Entry) -> None:
+        """Delete one entry."""
+        async with self._limiter:
+            self._runtime.reach(FaultPoint.BEFORE_DELETE)
+            await self._call("delete", self._deadlines.delete, self.store.delete(entry))
+        self._runtime.reach(FaultPoint.AFTER_DELETE)
+
+    async def is_gone(self, entry: Entry) -> bool:
+        """Ask the store's own search whether an entry is gone."""
+        async with self._limiter:
+            gone = await self._call("verify_deleted", self._deadlines.question, self.store.verify_deleted(entry))
+        self._runtime.reach(FaultPoint.AFTER_QUESTION)
+        return gone is True
+
+    async def find(self, fact_id: str) -> list[Entry]:
+        """Return every entry of a fact."""
+        async with self._limiter:
+            found = await self._call("find", self._deadlines.question, self.store.find(fact_id))
+        return [entry for entry in found if entry.fact_id == fact_id]
+
+    async def search(self, query: str, k: int, spaces: Sequence[str] | None = None) -> list[Hit]:
+        """Return the store's own best hits."""
+        async with self._limiter:
+            return list(await self._call("search", self._deadlines.question, self.store.search(query, k, spaces)))
+
+    async def list_entries(self) -> AsyncIterator[Entry]:
+        """Yield what the store lists; any error becomes ours."""
+        try:
+            async for entry in self.store.list_entries():
+                yield entry
+        except Exception as error:  # noqa: BLE001  # a vendor may raise anything
+            raise self._ours("list", error) from None
+
+    async def after_forget(self, entries: Sequence[Entry]) -> tuple[str, ...]:
+        """Let the store clean up and say what a deletion leaves behind."""
+        clean = getattr(self.store, "after_forget", None)
+        if clean is None:
+            return ()
+        async with self._limiter:
+            return tuple(await self._call("after_forget", self._deadlines.delete, clean(entries)))
+
+    async def _call(self, operation: str, seconds: float, call: Awaitable[T]) -> T:
+        try:
+            async with asyncio.timeout(seconds):
+                return await call
+        except Exception as error:  # noqa: BLE001  # a vendor may raise anything
+            raise self._ours(operation, error) from None
+
+    def _ours(self, operation: str, error: Exception) -> CustodyError:
+        if isinstance(error, StoreError | InvalidInput):
+            return error
+        kind = StoreRefused if isinstance(error, Terminal) else StoreUnavailable
+        return kind(store=self.name, operation=operation, cause=describe(error))
+
+
+def describe(error: BaseException) -> str:
+    """Return an error's type and, where it carries one, its numeric status; never its text."""
+    if isinstance(error, StoreError):
+        return str(error.fields.get("cause", type(error).__name__))
+    if isinstance(error, CustodyError):
+        return error.code
+    for name in ("status_code", "status", "code"):
+        status = getattr(error, name, None)
+        if isinstance(status, int) and not isinstance(status, bool):
+            return f"{type(error).__name__} {status}"
+    return type(error).__name__
+
+
+def open_gates(
+    stores: Iterable[Any],
+    runtime: Runtime,
+    deadlines: Deadlines,
+    superseded: Superseded | Mapping[str, Superseded],
+) -> dict[str, Gate]:
+    """Check the configured stores and return their gates by name.
+
+    Raises:
+        InvalidStore: a name is missing or used twice, or a verb is missing.
+        InvalidInput: a policy names a store that is not there or a policy that does not exist.
+    """
+    gates: dict[str, Gate] = {}
+    for store in stores:
+        name = getattr(store, "name", None)
+        if not isinstance(name, str) or not name.strip():
+            raise InvalidStore(store=type(store).__name__, problem="has no name")
+        for verb in ("put", "delete"):
+            if not callable(getattr(store, verb, None)):
+                raise InvalidStore(store=name, problem=f"has no {verb}(); a store must be able to put and delete")
+        if name in gates:
+            raise InvalidStore(store=name, problem="is configured twice; every store needs a name of its own")
+        gates[name] = Gate(store, runtime, deadlines, _keeps(name, superseded))
+    if not isinstance(superseded, str):
+        for name in superseded:
+            if name not in gates:
+                raise InvalidInput(field="superseded", problem=f"names {name!r}, which is no configured store")
+    return gates
+
+
+def _keeps(name: str, superseded: Superseded | Mapping[str, Superseded]) -> bool:
+    policy = superseded if isinstance(superseded, str) else superseded.get(name, "remove")
+    if policy not in ("remove", "keep"):
+        raise InvalidInput(field="superseded", problem="must be 'remove' or 'keep'")
+    return policy == "keep"

@@ -1,0 +1,284 @@
+"""The coordinator for synchronous code: the same surface over one loop thread."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from custody_sync.coordinator import AsyncCoordinator
+from custody_sync.errors import ClosedError, InsideEventLoop
+from custody_sync.ledger import Ledger
+from custody_sync.model import (
+    Event,
+    Fact,
+    ForgetResult,
+    Json,
+    Page,
+    Provenance,
+    RepairResult,
+    RetractResult,
+    VerifyResult,
+    WriteResult,
+)
+from custody_sync.ports import Validator
+from custody_sync.removal import Patience
+from custody_sync.runtime import Runtime
+from custody_sync.stores import Deadlines, Superseded
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """One daemon thread that runs one event loop, and runs coroutines in it for other threads."""
+
+    def __init__(self, used: str, instead: str) -> None:
+        self._used, self._instead = used, instead
+        self._pid = os.getpid()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="custody-sync", daemon=True)
+        self._thread.start()
+
+    def refuse_inside_loop(self) -> None:
+        """Refuse to block a running event loop, and say what to use there."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        raise InsideEventLoop(used=self._used, instead=self._instead)
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine to its end and return its result; an interrupt cancels it first."""
+        try:
+            self.refuse_inside_loop()
+            if self._pid != os.getpid():
+                raise ClosedError(what=f"{self._used} of the parent process, after a fork,")
+            if self._loop.is_closed():
+                raise ClosedError(what=f"this {self._used}")
+        except BaseException:
+            coroutine.close()
+            raise
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            future.cancel()
+            raise
+
+    def stop(self) -> None:
+        """End the loop and its thread."""
+        if self._loop.is_closed() or self._pid != os.getpid():
+            return
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class Coordinator:
+    """`AsyncCoordinator` for synchronous code; every method does the same and takes the same.
+
+    The stores' async clients are used from the coordinator's own loop thread, so they must have
+    been made for no other loop. Inside a running event loop use `AsyncCoordinator`.
+
+    Args:
+        ledger: an open `Ledger`, which stays open, or a URL, which is opened and closed with this.
+        create: create the ledger that a URL names if it is missing.
+        stores: adapters.
+        validators: as for `AsyncCoordinator`, as are the others.
+
+    Raises:
+        InsideEventLoop: called from inside a running event loop.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger | str,
+        *,
+        create: bool = False,
+        stores: Iterable[Any] = (),
+        validators: Sequence[Validator] = (),
+        runtime: Runtime | None = None,
+        deadlines: Deadlines | None = None,
+        patience: Patience | None = None,
+        superseded: Superseded | Mapping[str, Superseded] = "remove",
+        validator_deadline: float = 5.0,
+        settle_tries: int = 6,
+    ) -> None:
+        self._thread = LoopThread("Coordinator", "AsyncCoordinator")
+        self._own: Ledger | None = None
+
+        async def build() -> AsyncCoordinator:
+            opened = ledger
+            if isinstance(opened, str):
+                opened = self._own = await Ledger.open(opened, create=create, runtime=runtime)
+            return AsyncCoordinator(
+                opened,
+                stores=stores,
+                validators=validators,
+                runtime=runtime,
+                deadlines=deadlines,
+                patience=patience,
+                superseded=superseded,
+                validator_deadline=validator_deadline,
+                settle_tries=settle_tries,
+            )
+
+        try:
+            self._custody = self._thread.run(build())
+        except BaseException:
+            if self._own is not None:
+                self._thread.run(self._own.close())
+            self._thread.stop()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Refuse further work, close the ledger if it was opened here, end the loop thread."""
+        self._thread.refuse_inside_loop()
+        own, self._own = self._own, None
+        if own is not None:
+            self._thread.run(own.close())
+        self._thread.stop()
+
+    @property
+    def ledger(self) -> Ledger:
+        """The ledger underneath; its methods are async."""
+        return self._custody.ledger
+
+    def write(
+        self,
+        *,
+        value: Json,
+        space: str,
+        actor: str,
+        subject: str | None = None,
+        predicate: str | None = None,
+        text: str | None = None,
+        supersedes: str | None = None,
+        valid_from: datetime | None = None,
+        valid_to: datetime | None = None,
+        receipt_id: str | None = None,
+        idempotency_key: str | None = None,
+        provenance: Provenance | str = Provenance.ATTESTED,
+    ) -> WriteResult:
+        """Write a fact through to every store, then record it; see `AsyncCoordinator.write`."""
+        return self._thread.run(
+            self._custody.write(
+                value=value,
+                space=space,
+                actor=actor,
+                subject=subject,
+                predicate=predicate,
+                text=text,
+                supersedes=supersedes,
+                valid_from=valid_from,
+                valid_to=valid_to,
+                receipt_id=receipt_id,
+                idempotency_key=idempotency_key,
+                provenance=provenance,
+            )
+        )
+
+    def confirm(
+        self, fact_id: str, *, actor: str, reason: str | None = None, receipt_id: str | None = None
+    ) -> WriteResult:
+        """Take over a claimed fact; see `AsyncCoordinator.confirm`."""
+        return self._thread.run(
+            self._custody.confirm(fact_id, actor=actor, reason=reason, receipt_id=receipt_id)
+        )
+
+    def retract(self, fact_id: str, *, actor: str, reason: str, receipt_id: str | None = None) -> RetractResult:
+        """Retract a fact everywhere; see `AsyncCoordinator.retract`."""
+        return self._thread.run(
+            self._custody.retract(fact_id, actor=actor, reason=reason, receipt_id=receipt_id)
+        )
+
+    def forget(
+        self,
+        fact_id: str,
+        *,
+        actor: str,
+        reason: str,
+        digest: str | None = None,
+        identity: bool = False,
+        receipt_id: str | None = None,
+    ) -> ForgetResult:
+        """Erase a fact everywhere; see `AsyncCoordinator.forget`."""
+        return self._thread.run(
+            self._custody.forget(
+                fact_id, actor=actor, reason=reason, digest=digest, identity=identity, receipt_id=receipt_id
+            )
+        )
+
+    def repair(
+        self,
+        *,
+        actor: str,
+        reason: str,
+        before: datetime | None = None,
+        dry_run: bool = False,
+        max_removals: int | None = None,
+        receipt_id: str | None = None,
+    ) -> RepairResult:
+        """Sweep every store; see `AsyncCoordinator.repair`."""
+        return self._thread.run(
+            self._custody.repair(
+                actor=actor,
+                reason=reason,
+                before=before,
+                dry_run=dry_run,
+                max_removals=max_removals,
+                receipt_id=receipt_id,
+            )
+        )
+
+    def verify(
+        self, *, actor: str, fact_ids: Sequence[str] | None = None, receipt_id: str | None = None
+    ) -> VerifyResult:
+        """Ask every store again; see `AsyncCoordinator.verify`."""
+        return self._thread.run(self._custody.verify(actor=actor, fact_ids=fact_ids, receipt_id=receipt_id))
+
+    def as_of(
+        self,
+        *,
+        space: str | None = None,
+        subject: str | None = None,
+        predicate: str | None = None,
+        valid_at: datetime | None = None,
+        tx_at: datetime | None = None,
+        include_claimed: bool = False,
+        limit: int = 100,
+        after: int | None = None,
+    ) -> Page[Fact]:
+        """Return what was believed; see `Ledger.as_of`."""
+        return self._thread.run(
+            self.ledger.as_of(
+                space=space,
+                subject=subject,
+                predicate=predicate,
+                valid_at=valid_at,
+                tx_at=tx_at,
+                include_claimed=include_claimed,
+                limit=limit,
+                after=after,
+            )
+        )
+
+    def history(self, fact_id: str, *, limit: int = 1000, after: int | None = None) -> Page[Event]:
+        """Return a fact's events; see `Ledger.history`."""
+        return self._thread.run(self.ledger.history(fact_id, limit=limit, after=after))
+
+    def get(self, fact_id: str) -> Fact | None:
+        """Return a fact whatever its state; see `Ledger.get`."""
+        return self._thread.run(self.ledger.get(fact_id))

@@ -1,0 +1,82 @@
+"""Reading what a store lists, and sorting out what the ledger does not stand behind."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from custody_sync.ledger import Ledger
+from custody_sync.ledger.storage import Unaccounted
+from custody_sync.model import MAX_SKEW, Entry, Leftover, PlacementState, Seen, Standing
+from custody_sync.stores import Gate
+
+BATCH = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An entry that has to go, and why."""
+
+    entry: Entry
+    kind: Leftover
+    recorded: bool
+    """True when the ledger has its event already: an earlier sweep began with it."""
+
+
+@dataclass(slots=True)
+class Listing:
+    """What one store's listing came to."""
+
+    scanned: int = 0
+    labelled: int = 0
+    young: list[Seen] = field(default_factory=list)
+    undated: list[Seen] = field(default_factory=list)
+
+
+async def sort_out(
+    ledger: Ledger, gate: Gate, cutoff: datetime, now: datetime, listing: Listing
+) -> AsyncIterator[list[Candidate]]:
+    """Yield batches of candidates for removal while the store lists; counts go into `listing`.
+
+    Only entries with our label and this ledger's id are looked at. What is too young, or dated
+    in the future, is reported and never a candidate.
+    """
+    batch: dict[str, Entry] = {}
+    async for entry in gate.list_entries():
+        listing.scanned += 1
+        if entry.fact_id is None or entry.ledger_id != ledger.ledger_id:
+            continue
+        listing.labelled += 1
+        batch[entry.external_id] = entry
+        if len(batch) >= BATCH:
+            yield await _sort_batch(ledger, gate, batch, cutoff, now, listing)
+            batch = {}
+    if batch:
+        yield await _sort_batch(ledger, gate, batch, cutoff, now, listing)
+
+
+async def _sort_batch(
+    ledger: Ledger, gate: Gate, batch: dict[str, Entry], cutoff: datetime, now: datetime, listing: Listing
+) -> list[Candidate]:
+    pairs = {external_id: entry.fact_id or "" for external_id, entry in batch.items()}
+    candidates: list[Candidate] = []
+    for found in await ledger.unaccounted(gate.name, pairs, keep=gate.keeps):
+        entry = batch[found.external_id]
+        seen = Seen(store=gate.name, external_id=entry.external_id, fact_id=entry.fact_id or "")
+        if found.state is PlacementState.DUE and found.owner == entry.fact_id:
+            # Pending in the ledger already: draining takes care of it, however young it is.
+            continue
+        age_from = entry.stored_at or entry.created_at
+        if age_from is not None and age_from > now + MAX_SKEW:
+            listing.undated.append(seen)
+        elif age_from is None or age_from > cutoff:
+            listing.young.append(seen)
+        else:
+            candidates.append(_candidate(entry, found))
+    return candidates
+
+
+def _candidate(entry: Entry, found: Unaccounted) -> Candidate:
+    kind = Leftover.STRAY if found.standing is Standing.ASSERTED else Leftover.ORPHAN
+    return Candidate(entry, kind, recorded=found.state is not None and found.owner == entry.fact_id)
