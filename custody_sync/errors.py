@@ -257,6 +257,12 @@ class NotBelieved(Refused):
     code = "not_believed"
 
 
+class AlreadyPlaced(Refused):
+    """Store {store!r} already holds a placement of fact {fact_id}."""
+
+    code = "already_placed"
+
+
 class StillBelieved(Refused):
     """Fact {fact_id} is believed and {external_id} in store {store!r} is its placement; it is not due for removal."""
 

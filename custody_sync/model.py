@@ -220,6 +220,7 @@ class Entry:
     ledger_id: str | None = None
     space: str | None = None
     created_at: datetime | None = None
+    generation: str | None = None
 
     @classmethod
     def from_metadata(
@@ -250,7 +251,19 @@ class Entry:
             ledger_id=ledger_id if ours else None,
             space=space if ours and isinstance(space, str) else None,
             stored_at=read_instant(meta.get("stored_at")) if ours else None,
+            generation=_read_generation(meta.get("custody")) if ours else None,
         )
+
+
+def _read_generation(custody: object) -> str | None:
+    if not isinstance(custody, str):
+        return None
+    try:
+        read = json.loads(custody)
+    except ValueError:
+        return None
+    generation = read.get("generation") if isinstance(read, dict) else None
+    return generation if isinstance(generation, str) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from custody_sync.errors import CustodyError, InvalidInput, LedgerError, Refused, StoreWriteFailed, Terminal
+from custody_sync.errors import AlreadyPlaced, CustodyError, InvalidInput, LedgerError, Refused, StoreWriteFailed, Terminal
 from custody_sync.faultpoints import FaultPoint
 from custody_sync.ledger import Ledger, Place
-from custody_sync.model import Capability, Entry, Fact, Label, Outcome, Placement, Restored
+from custody_sync.model import Capability, Fact, Label, Outcome, Placement, PlacementState, Restored
 from custody_sync.removal import NOT_CONFIGURED, Mandate, Remover
 from custody_sync.runtime import Runtime
 from custody_sync.stores import Gate, describe
@@ -21,6 +21,7 @@ class Put:
     """How one store answered a put: with placements, or with an error."""
 
     gate: Gate
+    generation: str
     placements: tuple[Placement, ...] = ()
     error: CustodyError | None = None
 
@@ -92,9 +93,10 @@ class Placer:
             stamped, ids = await gate.put(fact, label)
             scope = gate.scope_of(fact)
         except CustodyError as error:
-            return Put(gate=gate, error=error)
+            return Put(gate=gate, generation=generation, error=error)
         return Put(
             gate=gate,
+            generation=generation,
             placements=tuple(
                 Placement(
                     store=gate.name,
@@ -140,23 +142,21 @@ class Placer:
         entries = [placement.to_entry(fact.text) for placement in put.placements]
         if put.error is not None and put.gate.can(Capability.FIND):
             try:
-                entries = await self._unrecorded(fact.fact_id, await put.gate.find(fact.fact_id))
-            except (CustodyError, LedgerError):
+                found = await put.gate.find(fact.fact_id)
+            except CustodyError:
                 return False
+            # Only what this very put left: another process may be placing the same fact right now.
+            entries = [entry for entry in found if entry.generation == put.generation]
         outcomes = [(await self._remover.take_away(put.gate, entry))[0] for entry in entries]
         # After a lost reply an empty answer proves nothing: the put may still land.
         return bool(outcomes) and all(outcome is Outcome.VERIFIED for outcome in outcomes)
-
-    async def _unrecorded(self, fact_id: str, found: list[Entry]) -> list[Entry]:
-        recorded = {(p.store, p.external_id) for p in await self._ledger.placements(fact_id)}
-        return [entry for entry in found if (entry.store, entry.external_id) not in recorded]
 
     def as_puts(self, placements: Iterable[Placement]) -> list[Put]:
         """Group placements that the ledger did not take, for `take_back`."""
         by_store: dict[str, list[Placement]] = {}
         for placement in placements:
             by_store.setdefault(placement.store, []).append(placement)
-        return [Put(gate=self._gates[name], placements=tuple(held)) for name, held in by_store.items()]
+        return [Put(gate=self._gates[name], generation="", placements=tuple(held)) for name, held in by_store.items()]
 
     # --- what a retraction brings back ------------------------------------------------------
 
@@ -183,6 +183,11 @@ class Placer:
         )
         try:
             await self._ledger.append(place)
+        except AlreadyPlaced:
+            await self.take_back(fact, [put])
+            held = await self._ledger.placements(fact_id)
+            ids = tuple(p.external_id for p in held if p.store == store and p.state is PlacementState.HELD)
+            return Restored(fact_id=fact_id, store=store, external_ids=ids, detail="placed by another process")
         except Refused as refusal:
             await self.take_back(fact, [put])
             return Restored(fact_id=fact_id, store=store, detail=f"not recorded ({refusal.code})")

@@ -126,7 +126,11 @@ class Sweep:
             spool = Spool(self._ledger)
             await spool.clear()
             await self._list_all(findings, cutoff, now, spool, lease)
-            self._check_breaker(findings, max_removals)
+            try:
+                self._check_breaker(findings, max_removals)
+            except BreakerOpen:
+                await spool.clear()
+                raise
             self._runtime.reach(FaultPoint.SWEEP_SPOOLED)
             async for page in spool.pages():
                 await lease.renew()

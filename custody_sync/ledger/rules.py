@@ -234,6 +234,9 @@ class Group:
         row = self._asserted(draft.fact_id)
         if not row.live or self._ended(row.valid_to):
             raise errors.NotBelieved(fact_id=draft.fact_id)
+        for held in self.state.placements_of(draft.fact_id):
+            if held.state is PlacementState.HELD and held.store in {p.store for p in draft.placements}:
+                raise errors.AlreadyPlaced(store=held.store, fact_id=draft.fact_id)
         self._check_placements(draft.placements, draft.fact_id)
         self._hold_placements(draft.placements, row)
         self.state.settle(row.fact_id, {p.store for p in draft.placements})
