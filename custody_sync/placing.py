@@ -10,7 +10,7 @@ from datetime import datetime
 from custody_sync.errors import AlreadyPlaced, CustodyError, InvalidInput, LedgerError, Refused, StoreWriteFailed, Terminal
 from custody_sync.faultpoints import FaultPoint
 from custody_sync.ledger import Ledger, Place
-from custody_sync.model import Capability, Fact, Label, Outcome, Placement, PlacementState, Restored
+from custody_sync.model import Capability, Entry, Fact, Label, Outcome, Placement, PlacementState, Restored
 from custody_sync.removal import NOT_CONFIGURED, Mandate, Remover
 from custody_sync.runtime import Runtime
 from custody_sync.stores import Gate, describe
@@ -132,24 +132,27 @@ class Placer:
     async def take_back(self, fact: Fact, puts: Iterable[Put]) -> tuple[list[str], list[str]]:
         """Delete and verify what puts left; returns the stores it was removed from and those it may be left in."""
         self._runtime.reach(FaultPoint.BEFORE_COMPENSATION)
-        touched = [put for put in puts if not put.refused]
-        clean = await asyncio.gather(*(self._take_back_one(fact, put) for put in touched))
-        removed = [put.gate.name for put, gone in zip(touched, clean, strict=True) if gone]
-        left = [put.gate.name for put, gone in zip(touched, clean, strict=True) if not gone]
+        asked = list(puts)
+        clean = await asyncio.gather(*(self._take_back_one(fact, put) for put in asked))
+        removed = [put.gate.name for put, gone in zip(asked, clean, strict=True) if gone is True]
+        left = [put.gate.name for put, gone in zip(asked, clean, strict=True) if gone is False]
         return removed, left
 
-    async def _take_back_one(self, fact: Fact, put: Put) -> bool:
+    async def _take_back_one(self, fact: Fact, put: Put) -> bool | None:
+        """Return True when it was there and is gone, None when it never arrived, False when nobody can say."""
         entries = [placement.to_entry(fact.text) for placement in put.placements]
         if put.error is not None and put.gate.can(Capability.FIND):
             try:
                 found = await put.gate.find(fact.fact_id)
             except CustodyError:
-                return False
+                return None if put.refused else False
             # Only what this very put left: another process may be placing the same fact right now.
-            entries = [entry for entry in found if entry.generation == put.generation]
+            entries = [entry for entry in found if _is_left_by(entry, put)]
+        if not entries:
+            # After a lost reply an empty answer proves nothing: the put may still land.
+            return None if put.refused else False
         outcomes = [(await self._remover.take_away(put.gate, entry))[0] for entry in entries]
-        # After a lost reply an empty answer proves nothing: the put may still land.
-        return bool(outcomes) and all(outcome is Outcome.VERIFIED for outcome in outcomes)
+        return all(outcome is Outcome.VERIFIED for outcome in outcomes)
 
     def as_puts(self, placements: Iterable[Placement]) -> list[Put]:
         """Group placements that the ledger did not take, for `take_back`."""
@@ -195,3 +198,7 @@ class Placer:
             # Whether it was recorded is unknown: the sweep will know, and removes it if it was not.
             return Restored(fact_id=fact_id, store=store, detail=f"not recorded ({error.code})")
         return Restored(fact_id=fact_id, store=store, external_ids=tuple(p.external_id for p in put.placements))
+
+
+def _is_left_by(entry: Entry, put: Put) -> bool:
+    return entry.generation == put.generation or entry.external_id == f"{entry.fact_id}.{put.generation}"
