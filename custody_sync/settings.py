@@ -128,11 +128,15 @@ def _read_table(path: Path) -> dict[str, Any]:
         raw = path.read_bytes()
     except OSError as error:
         raise InvalidInput(field=str(path), problem=f"[Errno {error.errno}] {error.strerror}") from None
+    table: dict[str, Any] | None = None
+    place = ""
     try:
         table = tomllib.loads(raw.decode("utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        # The parser quotes the line it stopped at, which may hold a secret: only the place is told.
-        raise InvalidInput(field=str(path), problem=f"not valid TOML{_place(error)}") from None
+        place = _place(error)
+    if table is None:
+        # The parser's error carries the text, which may hold a secret: it must not hang on ours as context.
+        raise InvalidInput(field=str(path), problem=f"not valid TOML{place}")
     _check(table, path)
     return table
 
@@ -167,6 +171,8 @@ async def open_stores(settings: Settings) -> AsyncIterator[Sequence[Store]]:
         return
     factory = _import_factory(settings)
     async with AsyncExitStack() as stack:
+        made: Any = None
+        failed: InvalidInput | None = None
         try:
             made = factory()
             if inspect.isawaitable(made):
@@ -176,7 +182,9 @@ async def open_stores(settings: Settings) -> AsyncIterator[Sequence[Store]]:
         except CustodyError:
             raise
         except Exception as error:
-            raise _factory_failed(settings.factory, error) from None
+            failed = _factory_failed(settings.factory, error)
+        if failed is not None:
+            raise failed
         yield _listed(settings.factory, made)
 
 
@@ -189,18 +197,22 @@ def _import_factory(settings: Settings) -> Any:
     folder = str(settings.folder)
     if folder not in sys.path:
         sys.path.insert(0, folder)
+    factory: Any = None
+    failed: InvalidInput | None = None
     try:
         factory = getattr(importlib.import_module(module), attribute)
     except ModuleNotFoundError as error:
-        raise InvalidInput(
-            field="factory", problem=f"there is no module {error.name} (looked in {folder} too)"
-        ) from None
+        problem = f"there is no module {error.name} (looked in {folder} too)"
+        failed = InvalidInput(field="factory", problem=problem)
     except CustodyError:
         raise
     except Exception as error:
         if isinstance(error, AttributeError) and module in sys.modules:
-            raise InvalidInput(field="factory", problem=f"module {module} has no {attribute}") from None
-        raise _factory_failed(str(settings.factory), error) from None
+            failed = InvalidInput(field="factory", problem=f"module {module} has no {attribute}")
+        else:
+            failed = _factory_failed(str(settings.factory), error)
+    if failed is not None:
+        raise failed
     if not callable(factory):
         raise InvalidInput(field="factory", problem=f"{settings.factory} is not callable")
     return factory

@@ -1,0 +1,129 @@
+"""The entry point of `custody-sync`: its commands, and how every error becomes one sentence and a status.
+
+Exit codes: 0 done, 1 a finding, 2 usage or configuration, 3 partial, 4 refused, 5 ledger
+unavailable, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from types import TracebackType
+from typing import Annotated, Any
+
+import typer
+
+from custody_sync.cli.confirm import confirm
+from custody_sync.cli.demo import demo
+from custody_sync.cli.forget import forget
+from custody_sync.cli.history import history
+from custody_sync.cli.importing import import_
+from custody_sync.cli.init import init
+from custody_sync.cli.output import Output, prepare_streams
+from custody_sync.cli.read import read
+from custody_sync.cli.repair import repair
+from custody_sync.cli.retract import retract
+from custody_sync.cli.stores import stores
+from custody_sync.cli.verify import verify
+from custody_sync.cli.write import write
+from custody_sync.errors import CustodyError, Interrupted, OutsideProblem, UnexpectedProblem, UsageProblem
+
+COMMANDS: dict[str, Callable[..., int]] = {
+    "init": init,
+    "write": write,
+    "import": import_,
+    "read": read,
+    "history": history,
+    "confirm": confirm,
+    "retract": retract,
+    "forget": forget,
+    "repair": repair,
+    "verify": verify,
+    "stores": stores,
+    "demo": demo,
+}
+
+# Markup stays off: it would eat the brackets of custody-sync[mem0] out of a help text.
+app = typer.Typer(
+    name="custody-sync",
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for _name, _command in COMMANDS.items():
+    app.command(_name)(_command)
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context,
+    show_version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Keep a ledger of facts under the memory stores that are already there.
+
+    Settings come from custody.toml in the current folder, or where CUSTODY_SYNC_CONFIG points.
+    Exit codes: 0 done, 1 a finding, 2 usage or configuration, 3 partial, 4 refused, 5 ledger
+    unavailable.
+    """
+    if show_version:
+        sys.stdout.write(f"custody-sync {version('custody-sync')}\n")
+    elif context.invoked_subcommand is None:
+        sys.stdout.write(context.get_help() + "\n")
+
+
+def main() -> None:
+    """Run the command line of this process and exit with its status."""
+    sys.exit(run_command(sys.argv[1:]))
+
+
+def run_command(args: Sequence[str]) -> int:
+    """Run one command line and return its status; no exception and no traceback gets out."""
+    prepare_streams()
+    try:
+        status: Any = app(args=list(args), prog_name="custody-sync", standalone_mode=False)
+        sys.stdout.flush()
+    except (KeyboardInterrupt, typer.Abort):
+        return _failed(Interrupted(), args)
+    except Exception as error:
+        return _failed(_as_custody_error(error), args)
+    if status == Interrupted.exit_code:
+        return _failed(Interrupted(), args)
+    return status if isinstance(status, int) else 0
+
+
+def _failed(error: CustodyError, args: Sequence[str]) -> int:
+    Output(json="--json" in args).error(error)
+    return error.exit_code
+
+
+def _as_custody_error(error: Exception) -> CustodyError:
+    if isinstance(error, CustodyError):
+        return error
+    told = getattr(error, "format_message", None)
+    if callable(told):
+        return UsageProblem(problem=_ended(str(told())))
+    if isinstance(error, OSError):
+        return OutsideProblem(problem=str(error))
+    if isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        return _as_custody_error(error.exceptions[0])
+    if os.environ.get("CUSTODY_SYNC_DEBUG"):
+        raise error
+    return UnexpectedProblem(type=type(error).__name__, place=_place(error.__traceback__))
+
+
+def _ended(sentence: str) -> str:
+    return sentence if sentence.endswith((".", "?")) else f"{sentence}."
+
+
+def _place(trace: TracebackType | None) -> str:
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return "?" if trace is None else f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""The options that several commands share, and how their text becomes a value."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Annotated, Any, TypeAlias
+
+import typer
+
+from custody_sync.errors import InvalidInput
+from custody_sync.model import Json, Provenance, read_instant
+from custody_sync.settings import CONFIG_VARIABLE, LEDGER_VARIABLE, Settings
+
+ConfigOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help=f"Settings to use instead of {CONFIG_VARIABLE} or ./custody.toml.",
+    ),
+]
+LedgerOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--ledger",
+        metavar="URL",
+        help=f"Ledger to use instead of {LEDGER_VARIABLE} or the one in custody.toml; "
+        "a relative path starts at the current folder.",
+    ),
+]
+JsonOption: TypeAlias = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document on stdout, also for an error.")
+]
+ActorOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--actor", metavar="NAME", help="Who does this; otherwise the actor in custody.toml."),
+]
+ReasonOption: TypeAlias = Annotated[
+    str, typer.Option("--reason", metavar="TEXT", help="Why; it is recorded in the ledger.")
+]
+OptionalReason: TypeAlias = Annotated[
+    str | None, typer.Option("--reason", metavar="TEXT", help="Why; it is recorded in the ledger.")
+]
+ReceiptOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--receipt-id", metavar="ID", help="Id of the receipt, ticket or message behind this."),
+]
+FactArgument: TypeAlias = Annotated[str, typer.Argument(metavar="FACT_ID", show_default=False)]
+
+
+def instant(option: str, raw: str | None) -> datetime | None:
+    """Read an instant that carries its offset; a naive or unreadable one is refused, never guessed at."""
+    if raw is None:
+        return None
+    parsed = read_instant(raw)
+    if parsed is None:
+        raise InvalidInput(field=option, problem=f"{raw!r} is not an instant such as 2026-01-31T12:00:00Z")
+    return parsed
+
+
+def actor_of(actor: str | None, settings: Settings) -> str:
+    """Return who acts: the option, else the settings; nobody is an error, since custody is about who."""
+    named = actor if actor is not None else settings.actor
+    if named is None:
+        raise InvalidInput(field="actor", problem="give --actor or set actor in custody.toml")
+    return named
+
+
+def provenance(option: str, raw: str) -> Provenance:
+    """Read a provenance level by its name."""
+    try:
+        return Provenance(raw)
+    except ValueError:
+        names = ", ".join(Provenance)
+        raise InvalidInput(field=option, problem=f"{raw!r} is none of {names}") from None
+
+
+def json_value(option: str, raw: str) -> Json:
+    """Read a JSON value; NaN and infinities, which Python would take, are refused."""
+    try:
+        value: Any = json.loads(raw, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        raise InvalidInput(field=option, problem="not a JSON value") from None
+    return value  # type: ignore[no-any-return]  # what json.loads returns is Json by construction
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(name)

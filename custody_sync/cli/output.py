@@ -1,0 +1,188 @@
+"""How the command speaks: tables and sentences for people, one JSON document for programs.
+
+Memory text is untrusted: it is never read as console markup, and what a terminal would obey or
+hide (control characters, escape sequences, direction marks) is shown as an escape instead.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from enum import Enum
+from typing import IO, Any, NoReturn
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from custody_sync.errors import CustodyError
+from custody_sync.model import Erasure, Outcome, Removal, Restored, format_instant
+
+PIPE_WIDTH = 20_000
+"""Nothing is wrapped where no terminal ends the line; a fold would break a text in two."""
+
+_HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+_JOINERS = "\u200c\u200d"
+"""Emoji and several scripts are spelled with these; without them a text would not be verbatim."""
+
+_STYLES = {
+    Outcome.VERIFIED.value: "green",
+    Outcome.PLANNED.value: "yellow",
+    Outcome.STILL_INDEXED.value: "red",
+    Outcome.UNVERIFIED.value: "yellow",
+    Outcome.FAILED.value: "red",
+    Erasure.PENDING.value: "yellow",
+}
+
+
+def visible(text: object) -> str:
+    """Show a text on one line, with what a terminal would obey or hide written as an escape."""
+    return "".join(
+        char if char in _JOINERS or unicodedata.category(char) not in _HIDDEN else _escape(char)
+        for char in str(text)
+    )
+
+
+def _escape(char: str) -> str:
+    return char.encode("unicode_escape").decode("ascii")
+
+
+def plain(value: Any) -> Any:
+    """Turn a result into what JSON can carry: records to objects, instants to UTC text."""
+    if isinstance(value, datetime):
+        return format_instant(value)
+    if isinstance(value, Enum):
+        return value.value
+    if dataclasses.is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(part) for part in value]
+    return value
+
+
+def prepare_streams() -> None:
+    """Let stdout and stderr carry any text: what their encoding lacks becomes an escape, never an error."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+
+
+class Output:
+    """Where one command's result and remarks go.
+
+    Without `--json` the result is for people and on stdout. With it stdout carries one JSON
+    document and nothing else. Progress, remarks and errors are always on stderr.
+    """
+
+    def __init__(self, *, json: bool = False) -> None:
+        self.json = json
+        self.out = _console(sys.stdout)
+        self.err = _console(sys.stderr)
+
+    @property
+    def interactive(self) -> bool:
+        """True when a person can be asked: stdin and stderr are a terminal, and it is not for a program."""
+        return not self.json and sys.stdin is not None and sys.stdin.isatty() and self.err.is_terminal
+
+    def document(self, value: Any) -> None:
+        """Print the JSON document, if one was asked for."""
+        if self.json:
+            sys.stdout.write(json.dumps(plain(value), indent=2, allow_nan=False) + "\n")
+            sys.stdout.flush()
+
+    def line(self, text: str) -> None:
+        """Print one line of the result for people."""
+        if not self.json:
+            self.out.print(Text(visible(text)))
+
+    def note(self, text: str) -> None:
+        """Print one sentence beside the result."""
+        self.err.print(Text(visible(text)))
+
+    def error(self, error: CustodyError) -> None:
+        """Report what went wrong: the sentence on stderr, and as the JSON document if one was asked for."""
+        self.note(str(error))
+        self.document({"error": {**error.to_dict(), "exit_code": error.exit_code}})
+
+    def table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+        """Print a table for people; every cell verbatim, folded where the terminal ends, never cut."""
+        if not self.json:
+            self.out.print(_table(title, columns, rows))
+
+    def preview(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+        """Print a table about what is going to happen, on stderr: it is not the result."""
+        self.err.print(_table(title, columns, rows))
+
+    def pairs(self, rows: Iterable[tuple[str, object]]) -> None:
+        """Print names and values, one pair a line, leaving out what is None or empty."""
+        if self.json:
+            return
+        table = Table(box=None, show_header=False, pad_edge=False)
+        table.add_column(style="bold")
+        table.add_column(overflow="fold")
+        for name, value in rows:
+            if value is not None and value != "":
+                table.add_row(Text(name), _cell(value))
+        self.out.print(table)
+
+    def follow_up(self, removals: Sequence[Removal], restored: Sequence[Restored]) -> None:
+        """Print what the stores had to give up and what they were given back."""
+        if removals:
+            columns = ("store", "fact", "external id", "outcome", "detail")
+            rows = [(r.store, r.fact_id, r.external_id, r.outcome.value, r.detail) for r in removals]
+            self.table("removed", columns, rows)
+        if restored:
+            self.table(
+                "believed again",
+                ("store", "fact", "external ids", "detail"),
+                [(r.store, r.fact_id, ", ".join(r.external_ids), r.detail) for r in restored],
+            )
+
+    @contextmanager
+    def working(self, what: str, total: int | None = None) -> Iterator[Callable[[], None]]:
+        """Show progress on a terminal while the body runs; call what it yields once per piece done."""
+        columns = [TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn()]
+        if total is not None:
+            columns.insert(2, MofNCompleteColumn())
+        shown = self.err.is_terminal and not self.json
+        with Progress(*columns, console=self.err, transient=True, disable=not shown) as progress:
+            task = progress.add_task(what, total=total)
+            yield lambda: progress.advance(task)
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> NoReturn:
+        # Rich would exit with 1 here, which means a finding.
+        raise BrokenPipeError
+
+
+def _console(stream: IO[str]) -> Console:
+    width = None if stream.isatty() else PIPE_WIDTH
+    return _Console(file=stream, width=width, markup=False, emoji=False, highlight=False, soft_wrap=False)
+
+
+def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+    table = Table(title=Text(title, style="bold"), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(Text(column), overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(value) for value in row))
+    return table
+
+
+def _cell(value: object) -> Text:
+    if value is None:
+        return Text("")
+    if isinstance(value, datetime):
+        return Text(value.isoformat(timespec="seconds"))
+    return Text(visible(value), style=_STYLES.get(str(value), ""))

