@@ -304,6 +304,8 @@ def _capabilities(backend: Backend) -> Mapping[Capability, Support]:
         reason = "the store has no index, so its search returns entries in its own order, not the nearest"
         found[Capability.SEARCH] = Support(Level.PARTIAL, reason)
     if backend.approximate:
+        crowded = "nearer entries, deleted or of other spaces, can crowd one out of its approximate index"
+        found[Capability.SEARCH] = Support(Level.PARTIAL, crowded)
         reason = "where equal texts crowd its approximate index, only the questions by key and fact id decide"
         found[Capability.VERIFY_DELETED] = Support(Level.PARTIAL, reason)
     return found

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
-from custody_sync.errors import CustodyError, InvalidInput, NoProof
+from custody_sync.errors import CustodyError, InvalidInput
 from custody_sync.model import Capability, Entry, Fact, Hit, Json, Label, Level, Provenance, Support
 from custody_sync.ports import capabilities
 from custody_sync.runtime import SystemIds
@@ -124,10 +124,16 @@ class Case:
         if not self.offers(capability):
             raise NotApplicable(f"no {capability.value}: {self.supports[capability].reason}")
 
-    def excuse_partial(self, capability: Capability) -> None:
-        """Leave the rule out, with the store's own reason, if it supports the capability only in part."""
-        if self.supports[capability].level is Level.PARTIAL:
-            raise NotApplicable(f"{capability.value} is partial: {self.supports[capability].reason}")
+    @contextmanager
+    def partly(self, capability: Capability) -> Iterator[None]:
+        """Turn a violation into the store's own reason if it declares to support the capability in part."""
+        try:
+            yield
+        except ContractViolation:
+            if self.supports[capability].level is not Level.PARTIAL:
+                raise
+            reason = f"{capability.value} is partial: {self.supports[capability].reason}"
+            raise NotApplicable(reason) from None
 
     async def eventually(self, ask: Callable[[], Awaitable[T]], good: Callable[[T], bool]) -> T:
         """Ask until the answer is good or the hooks' patience ends, and return the last answer."""
@@ -268,11 +274,8 @@ class Case:
             return type(problem).__name__
 
     async def proved_gone(self, entry: Entry) -> bool | str:
-        """Ask until the store says gone; one that proves only in part may answer `NoProof` for ever."""
-        answer = await self.eventually(lambda: self.said_gone(entry), lambda answer: answer is True)
-        if answer == NoProof.__name__:
-            self.excuse_partial(Capability.VERIFY_DELETED)
-        return answer
+        """Ask until the store says gone, or its patience with us ends."""
+        return await self.eventually(lambda: self.said_gone(entry), lambda answer: answer is True)
 
 
 Check: TypeAlias = Callable[[Case], Awaitable[None]]

@@ -23,6 +23,12 @@ DIMENSIONS = 64
 INDEX: IndexConfig = {"dims": DIMENSIONS, "embed": WordEmbedder(DIMENSIONS).many, "fields": ["text"]}
 
 
+# In a small table the planner would pass over the vector index, and with it over what the index does.
+BY_INDEX = "&options=-c%20enable_seqscan%3Doff%20-c%20enable_sort%3Doff"
+
+EXACT = "&options=-c%20enable_indexscan%3Doff"
+
+
 class Sabotage:
     """Bend what reaches a LangGraph store, below every method it has."""
 
@@ -159,24 +165,36 @@ class TestSqliteStoreWithIndex(LangGraphHooks, StoreContract):
 
 
 class TestPostgresStore(LangGraphHooks, StoreContract):
-    """Postgres with a vector index, called in worker threads through a pool."""
+    """Postgres with an HNSW index, called in worker threads through a pool."""
 
     @pytest.fixture
-    def store(self, postgres_uri: str) -> Iterator[LangGraphStore]:
-        """Yield one below a fresh root label."""
+    def store(self, database_uri: str) -> Iterator[LangGraphStore]:
+        """Yield one in a fresh database."""
         options = {"pool_config": {"min_size": 1, "max_size": 4}, "index": dict(INDEX)}
-        with BentPostgres.from_conn_string(postgres_uri, **options) as raw:
+        with BentPostgres.from_conn_string(database_uri + BY_INDEX, **options) as raw:
             raw.setup()
             yield self.adapter(raw, "{space}")
 
 
 class TestAsyncPostgresStore(LangGraphHooks, StoreContract):
-    """Postgres with a vector index, awaited, all spaces in one namespace."""
+    """Postgres with an HNSW index, awaited, all spaces in one namespace."""
+
+    @pytest.fixture
+    async def store(self, database_uri: str) -> AsyncIterator[LangGraphStore]:
+        """Yield one in a fresh database."""
+        options = {"pool_config": {"min_size": 1, "max_size": 4}, "index": dict(INDEX)}
+        async with BentAsyncPostgres.from_conn_string(database_uri + BY_INDEX, **options) as raw:
+            await raw.setup()
+            yield self.adapter(raw)
+
+
+class TestAsyncPostgresStoreExact(LangGraphHooks, StoreContract):
+    """Postgres that searches exactly, among the entries of everybody else who uses the database."""
 
     @pytest.fixture
     async def store(self, postgres_uri: str) -> AsyncIterator[LangGraphStore]:
         """Yield one below a fresh root label."""
         options = {"pool_config": {"min_size": 1, "max_size": 4}, "index": dict(INDEX)}
-        async with BentAsyncPostgres.from_conn_string(postgres_uri, **options) as raw:
+        async with BentAsyncPostgres.from_conn_string(postgres_uri + EXACT, **options) as raw:
             await raw.setup()
             yield self.adapter(raw)
