@@ -317,6 +317,8 @@ class PgVectorStore:
             stored_at=stored_at.astimezone(UTC) if ours and stored_at is not None else None,
             created_at=created_at.astimezone(UTC) if created_at is not None else None,
             text=text,
+            # Our keys are `label.key`; whatever else a row is called, its generation is not known.
+            generation=key[len(fact_id) + 1 :] if ours and key.startswith(f"{fact_id}.") else None,
         )
 
 
