@@ -95,7 +95,8 @@ async def tell_story(output: Output, raw: bytes | None, folder: Path) -> tuple[d
     finally:
         await asyncio.to_thread(postgres.stop)
     story.tell("")
-    story.tell(f"{len(story.failed)} claims failed." if story.failed else "Every claim held.")
+    count = len(story.failed)
+    story.tell(f"{count} claim{'s' if count > 1 else ''} failed." if count else "Every claim held.")
     return document, story.failed
 
 

@@ -56,7 +56,7 @@ def import_(
         typer.Option(
             "--provenance",
             metavar="LEVEL",
-            help="claimed, attested or verified: how far the file is trusted.",
+            help="How far the file is trusted: claimed or attested.",
         ),
     ] = Provenance.CLAIMED.value,
     actor: ActorOption = None,
@@ -66,9 +66,9 @@ def import_(
 ) -> int:
     """Write the facts of a file, one a line.
 
-    A line is a JSON object with the arguments of `write` as its fields.     `ref` names a line and
-    `supersedes_ref` the earlier line that it corrects. Every line is checked before the first is
-    written. Importing a file again writes only what is not there yet.
+    A line is a JSON object with the arguments of `write` as its fields. `ref` names a line
+    and `supersedes_ref` the earlier line that it corrects. Every line is checked before the first
+    is written. Importing a file again writes only what is not there yet.
     """
 
     async def work(output: Output) -> int:

@@ -117,11 +117,11 @@ class Output:
     def table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         """Print a table for people; every cell verbatim, folded where the terminal ends, never cut."""
         if not self.json:
-            self.out.print(_table(title, columns, rows))
+            _print_table(self.out, title, columns, list(rows))
 
     def preview(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         """Print a table about what is going to happen, on stderr: it is not the result."""
-        self.err.print(_table(title, columns, rows))
+        _print_table(self.err, title, columns, list(rows))
 
     def pairs(self, rows: Iterable[tuple[str, object]]) -> None:
         """Print names and values, one pair a line, leaving out what is None or empty."""
@@ -171,13 +171,20 @@ def _console(stream: IO[str]) -> Console:
     return _Console(file=stream, width=width, markup=False, emoji=False, highlight=False, soft_wrap=False)
 
 
-def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
-    table = Table(title=Text(title, style="bold"), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+def _print_table(
+    console: Console, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]
+) -> None:
+    if not rows:
+        console.print(Text(f"{title}: none"))
+        return
+    # Not the table's own title: that would be folded to the width of a narrow table.
+    console.print(Text(visible(title), style="bold"))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         table.add_column(Text(column), overflow="fold")
     for row in rows:
         table.add_row(*(_cell(value) for value in row))
-    return table
+    console.print(table)
 
 
 def _cell(value: object) -> Text:

@@ -32,7 +32,8 @@ def read(
     ] = False,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most so many facts.")] = 100,
     after: Annotated[
-        int | None, typer.Option("--after", metavar="N", help="Go on where the page before this one said.")
+        int | None,
+        typer.Option("--after", metavar="N", min=0, help="Go on where the page before this one said."),
     ] = None,
     config: ConfigOption = None,
     ledger: LedgerOption = None,

@@ -43,11 +43,9 @@ async def open_ledger(settings: Settings, *, read_only: bool = False) -> AsyncIt
 async def open_custody(settings: Settings, output: Output) -> AsyncIterator[tuple[Ledger, AsyncCoordinator]]:
     """Open the ledger, then the stores: a ledger that cannot be used is told before any store is reached."""
     async with open_ledger(settings) as ledger, open_stores(settings) as stores:
-        if not stores:
-            output.note(
-                "No stores are configured: only the ledger is used; name them by factory in custody.toml."
-            )
         async with AsyncCoordinator(
             ledger, stores=stores, superseded=settings.superseded or "remove"
         ) as custody:
             yield ledger, custody
+    if not stores:
+        output.note("No stores are configured, only the ledger was used; factory in custody.toml names them.")

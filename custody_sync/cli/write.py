@@ -63,7 +63,10 @@ def write(
         typer.Option("--idempotency-key", metavar="KEY", help="The same key again returns the first result."),
     ] = None,
     level: Annotated[
-        str, typer.Option("--provenance", metavar="LEVEL", help="claimed, attested or verified.")
+        str,
+        typer.Option(
+            "--provenance", metavar="LEVEL", help="attested, or claimed: recorded and kept from the stores."
+        ),
     ] = Provenance.ATTESTED.value,
     config: ConfigOption = None,
     ledger: LedgerOption = None,
