@@ -10,7 +10,7 @@ import asyncio
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from datetime import UTC
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from custody_sync.adapters._pgvector_sql import COLUMNS, INDEXED, checked_table, compose, index_name, quoted
@@ -307,19 +307,25 @@ class PgVectorStore:
 
     def _entry(self, row: tuple[Any, ...], text: str | None = None) -> Entry:
         key, fact_id, ledger_id, space, stored_at, created_at = row[:6]
-        ours = fact_id is not None and ledger_id is not None
+        if fact_id is None or ledger_id is None:
+            fact_id = ledger_id = space = stored_at = None
+        # Our keys are `label.key`; the generation of a row that is called otherwise is not known.
+        own = f"{fact_id}."
         return Entry(
             store=self.name,
             external_id=key,
-            fact_id=fact_id if ours else None,
-            ledger_id=ledger_id if ours else None,
-            space=space if ours else None,
-            stored_at=stored_at.astimezone(UTC) if ours and stored_at is not None else None,
-            created_at=created_at.astimezone(UTC) if created_at is not None else None,
+            fact_id=fact_id,
+            stored_at=_in_utc(stored_at),
             text=text,
-            # Our keys are `label.key`; whatever else a row is called, its generation is not known.
-            generation=key[len(fact_id) + 1 :] if ours and key.startswith(f"{fact_id}.") else None,
+            ledger_id=ledger_id,
+            space=space,
+            created_at=_in_utc(created_at),
+            generation=key[len(own) :] if fact_id is not None and key.startswith(own) else None,
         )
+
+
+def _in_utc(instant: datetime | None) -> datetime | None:
+    return None if instant is None else instant.astimezone(UTC)
 
 
 def _row(fact: Fact, label: Label, vector: str) -> dict[str, Any]:

@@ -55,6 +55,8 @@ async def test_a_call_that_has_not_begun_is_dropped() -> None:
     second = asyncio.ensure_future(threads.run(reached.set))
     await asyncio.sleep(0)
     second.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await second
     go_on.set()
     await first
     await threads.run(lambda: None)
