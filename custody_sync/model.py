@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Generic, TypeAlias, TypeVar
 
 Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
@@ -476,7 +477,13 @@ class VerifyResult:
 
 def format_instant(instant: datetime) -> str:
     """Write an aware instant as UTC with microseconds, fixed width, so that text order is time order."""
-    return instant.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ").rjust(27, "0")
+    # Only in UTC are equal instants the same text, whatever their fold.
+    return _format_utc(instant if instant.tzinfo is UTC else instant.astimezone(UTC))
+
+
+@lru_cache(maxsize=1024)
+def _format_utc(instant: datetime) -> str:
+    return f"{instant.isoformat(timespec='microseconds')[:26]}Z"
 
 
 def read_instant(raw: object) -> datetime | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import secrets
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -17,6 +16,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from custody_sync.ports import Clock, FaultHook, Ids, Sleep
+
+PIECE = 16
+PIECES = 64
 
 
 class SystemClock:
@@ -28,26 +30,45 @@ class SystemClock:
 
 
 class SystemIds:
-    """Ids and salts from the operating system's randomness."""
+    """Ids and salts from the operating system's randomness, drawn a kilobyte at a time.
+
+    Every draw gives up the interpreter lock, and beside a busy thread it takes long to get back.
+    """
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._owner = os.getpid()
 
     def fact_id(self, now: datetime) -> str:
         """Return a UUIDv7 (RFC 9562): 48 bits of milliseconds, then 74 random bits."""
         millis = int(now.timestamp() * 1000) & ((1 << 48) - 1)
-        rand = int.from_bytes(os.urandom(10), "big")
+        rand = int.from_bytes(self.secret(10), "big")
         value = (millis << 80) | (0x7 << 76) | ((rand & 0xFFF) << 64) | (0b10 << 62) | (rand >> 18)
         return str(uuid.UUID(int=value))
 
     def event_id(self) -> str:
         """Return 128 random bits as hex."""
-        return os.urandom(16).hex()
+        return self.secret(16).hex()
 
     def generation(self) -> str:
         """Return 48 random bits as hex."""
-        return os.urandom(6).hex()
+        return self.secret(6).hex()
 
     def secret(self, size: int) -> bytes:
         """Return `size` bytes no one can guess."""
-        return secrets.token_bytes(size)
+        if size > PIECE:
+            return os.urandom(size)
+        # A forked child must not hand out what its parent drew.
+        if self._owner != (process := os.getpid()):
+            self._pieces, self._owner = [], process
+        try:
+            return self._pieces.pop()[:size]
+        except IndexError:
+            drawn = os.urandom(PIECE * PIECES)
+            fresh = [drawn[at : at + PIECE] for at in range(0, len(drawn), PIECE)]
+            taken = fresh.pop()[:size]
+            self._pieces += fresh
+            return taken
 
 
 def no_faults(point: str) -> None:

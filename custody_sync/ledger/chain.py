@@ -12,10 +12,21 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from custody_sync.canonical import canonical, canonical_plain
-from custody_sync.ledger.drafts import Assert, Confirm, Draft, Forget, Hold, Place, Release, Remove, Repair
+from custody_sync.ledger.drafts import (
+    Assert,
+    Confirm,
+    Draft,
+    Forget,
+    Hold,
+    Place,
+    Release,
+    Remove,
+    Repair,
+    Retract,
+)
 from custody_sync.model import Event, EventKind, Json, Placement, format_instant, read_instant
 from custody_sync.ports import Ids
 
@@ -23,12 +34,16 @@ FORMAT = 1
 GENESIS = "0" * 64
 SALT_BYTES = 16
 SECTIONS = ("content", "identity", "refs")
+_KINDS = {
+    kind: EventKind(kind.__name__.lower())
+    for kind in (Assert, Confirm, Forget, Hold, Place, Release, Remove, Repair, Retract)
+}
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(NamedTuple):
     """One erasable part of an event: its canonical bytes, the salt, and the commitment to both."""
 
+    fields: Mapping[str, Json]
     body: str
     salt: bytes
     commitment: str
@@ -51,21 +66,23 @@ def commit(body: str, salt: bytes) -> str:
 
 def prepare(draft: Draft, ids: Ids) -> Prepared:
     """Split a draft into what stays for ever and what can be erased, and commit to the latter."""
-    kind = EventKind(type(draft).__name__.lower())
+    kind = _KINDS[type(draft)]
     sections: dict[str, Section] = {}
     for name, fields in _erasable(draft).items():
         plain = name != "content" or isinstance(fields["value"], str | bool | None)
         body = (canonical_plain(fields) if plain else canonical(fields)).decode()
         salt = ids.secret(SALT_BYTES)
-        sections[name] = Section(body, salt, commit(body, salt))
+        # What is not plain may be the caller's own object, which can change under us.
+        own = fields if plain else json.loads(body)
+        sections[name] = Section(own, body, salt, commit(body, salt))
     return Prepared(draft, kind, _lasting(draft), sections)
 
 
-def _erasable(draft: Draft) -> dict[str, dict[str, object]]:
-    found: dict[str, dict[str, object]] = {}
+def _erasable(draft: Draft) -> dict[str, dict[str, Json]]:
+    found: dict[str, dict[str, Json]] = {}
     if isinstance(draft, Assert):
         fact = draft.fact
-        content: dict[str, object] = {"text": fact.text, "value": fact.value}
+        content: dict[str, Json] = {"text": fact.text, "value": fact.value}
         if draft.request is not None:
             content["request"] = draft.request
         found["content"] = content
@@ -79,7 +96,7 @@ def _erasable(draft: Draft) -> dict[str, dict[str, object]]:
     return found
 
 
-def _ref(placement: Placement) -> dict[str, str | None]:
+def _ref(placement: Placement) -> dict[str, Json]:
     stored = placement.stored_at
     return {
         "external_id": placement.external_id,

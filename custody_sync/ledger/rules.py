@@ -7,7 +7,6 @@ that then writes the changes, so no check can be outrun (L2).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
@@ -93,7 +92,7 @@ class Group:
             receipt_id=draft.receipt_id,
             fact_id=draft.fact_id,
             data=prepared.data,
-            sealed={name: json.loads(section.body) for name, section in prepared.sections.items()},
+            sealed={name: section.fields for name, section in prepared.sections.items()},
             prev=prev,
             hash=digest,
         )

@@ -31,11 +31,7 @@ def load(conn: sqlite3.Connection, needs: Needs) -> State:
         _load_chains(conn, state, needs)
         _load_placements_of(conn, state, state.facts)
         _load_sides(conn, state)
-    for store, external_id in needs.keys:
-        if (store, external_id) not in state.placements:
-            query = f"SELECT {_PLACEMENT} FROM placements WHERE store = ? AND external_id = ?"
-            for row in conn.execute(query, (store, external_id)):
-                state.add_placement(_placement(row))
+    _load_placements_at(conn, state, needs)
     return state
 
 
@@ -77,6 +73,17 @@ def _load_placements_of(conn: sqlite3.Connection, state: State, fact_ids: Iterab
     query = f"SELECT {_PLACEMENT} FROM placements WHERE fact_id IN {_GIVEN}"
     for row in conn.execute(query, (json.dumps(list(fact_ids)),)):
         state.add_placement(_placement(row))
+
+
+def _load_placements_at(conn: sqlite3.Connection, state: State, needs: Needs) -> None:
+    by_store: dict[str, list[str]] = {}
+    for store, external_id in needs.keys:
+        if (store, external_id) not in state.placements:
+            by_store.setdefault(store, []).append(external_id)
+    query = f"SELECT {_PLACEMENT} FROM placements WHERE store = ? AND external_id IN {_GIVEN}"
+    for store, external_ids in by_store.items():
+        for row in conn.execute(query, (store, json.dumps(external_ids))):
+            state.add_placement(_placement(row))
 
 
 def _load_sides(conn: sqlite3.Connection, state: State) -> None:
