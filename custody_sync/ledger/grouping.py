@@ -29,9 +29,7 @@ class GroupWriter(Generic[W]):
         name: what an error calls it once it is closed.
     """
 
-    def __init__(
-        self, executor: Executor, commit: Callable[[Sequence[W]], Sequence[Any]], name: str
-    ) -> None:
+    def __init__(self, executor: Executor, commit: Callable[[Sequence[W]], Sequence[Any]], name: str) -> None:
         self._executor = executor
         self._commit = commit
         self._name = name
@@ -51,7 +49,13 @@ class GroupWriter(Generic[W]):
             start, self._running = not self._running, True
         if start:
             self._executor.submit(self._drain)
-        return await future
+        try:
+            return await future
+        except asyncio.CancelledError:
+            # What has not been taken up yet never will be; the rest nobody can call back.
+            with self._lock:
+                self._waiting = [item for item in self._waiting if item[2] is not future]
+            raise
 
     def close(self) -> None:
         """Refuse further work; what waits is still committed."""
@@ -67,7 +71,7 @@ class GroupWriter(Generic[W]):
                     return
             try:
                 results = self._commit([work for work, _, _ in group])
-            except BaseException as error:  # noqa: BLE001  # every waiting caller must hear of it
+            except BaseException as error:  # every waiting caller must hear of it
                 results = [error if i == 0 else _again(error) for i in range(len(group))]
             self._deliver(group, results)
 

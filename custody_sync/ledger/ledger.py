@@ -147,7 +147,9 @@ class Ledger:
         if chosen != "hmac-sha256":
             raise InvalidInput(field="digest", problem="must be hmac-sha256, sha256 or none")
         if self._forget_key is None:
-            raise InvalidInput(field="digest", problem="hmac-sha256 needs the ledger opened with a forget_key")
+            raise InvalidInput(
+                field="digest", problem="hmac-sha256 needs the ledger opened with a forget_key"
+            )
         return Digest(chosen, hmac.new(self._forget_key, body, hashlib.sha256).hexdigest())
 
     def keyed_id(self, space: str, key: str, attempt: int = 0) -> str:
@@ -186,7 +188,9 @@ class Ledger:
         without its value when asked for a time before the forget.
 
         Args:
-            space: only facts of this space; likewise `subject` and `predicate`.
+            space: only facts of this space.
+            subject: only facts about this subject.
+            predicate: only facts with this predicate.
             valid_at: aware instant in the world's time.
             tx_at: aware instant in the ledger's time.
             include_claimed: also facts that still wait for a confirmation.
@@ -234,11 +238,22 @@ class Ledger:
         states = [PlacementState.DUE, PlacementState.GONE]
         return await self._storage.placements_in(states, _check_limit(limit), after or 0)
 
-    async def owed(self, fact_id: str | None = None, *, limit: int = 1000) -> list[tuple[str, str]]:
-        """Return (fact id, store) pairs where a believed fact is missing since its successor was retracted."""
-        return await self._storage.owed(fact_id, limit)
+    async def ended(self, store: str, *, limit: int = 1000, after: int | None = None) -> Page[Placement]:
+        """Return a store's current placements of facts whose validity is over."""
+        return await self._storage.ended(store, _check_limit(limit), after or 0)
 
-    async def unaccounted(self, store: str, pairs: Mapping[str, str], *, keep: bool = False) -> list[Unaccounted]:
+    async def owed(
+        self, fact_id: str | None = None, *, limit: int = 1000, after: tuple[str, str] | None = None
+    ) -> list[tuple[str, str]]:
+        """Return (fact id, store) pairs where a believed fact is missing since its successor was retracted.
+
+        The pairs come in order; pass the last one as `after` for the next page.
+        """
+        return await self._storage.owed(fact_id, limit, after or ("", ""))
+
+    async def unaccounted(
+        self, store: str, pairs: Mapping[str, str], *, keep: bool = False
+    ) -> list[Unaccounted]:
         """Of listed entries (external id → fact id), return those that are not current placements.
 
         Args:
@@ -274,7 +289,9 @@ class Ledger:
         """Return working notes in order of key."""
         return await self._storage.notes(topic, limit, after)
 
-    async def drop_notes(self, topic: str, keys: Sequence[str] | None = None, *, holder: str | None = None) -> None:
+    async def drop_notes(
+        self, topic: str, keys: Sequence[str] | None = None, *, holder: str | None = None
+    ) -> None:
         """Remove working notes."""
         await self._storage.drop_notes(topic, keys, holder)
 
@@ -298,6 +315,6 @@ def check_fact(fact: Fact) -> None:
 
 
 def _check_limit(limit: int) -> int:
-    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_PAGE:
+    if type(limit) is not int or not 1 <= limit <= MAX_PAGE:
         raise InvalidInput(field="limit", problem=f"must be a whole number from 1 to {MAX_PAGE}")
     return limit

@@ -19,6 +19,7 @@ from typing import Any
 
 from custody_sync import errors
 from custody_sync.faultpoints import FaultPoint
+from custody_sync.ledger import sqlite_notes as notes
 from custody_sync.ledger import sqlite_reads as reads
 from custody_sync.ledger.chain import Prepared
 from custody_sync.ledger.grouping import GroupWriter
@@ -46,7 +47,6 @@ from custody_sync.model import (
     Placement,
     PlacementState,
     Standing,
-    format_instant,
     read_instant,
 )
 from custody_sync.runtime import Runtime
@@ -60,9 +60,7 @@ async def open_sqlite(rest: str, *, create: bool, read_only: bool, runtime: Runt
     location = Location.parse(rest)
     readers = runtime.executor("custody-reader")
     try:
-        return await asyncio.wrap_future(
-            readers.submit(_open, location, create, read_only, runtime, readers)
-        )
+        return await asyncio.wrap_future(readers.submit(_open, location, create, read_only, runtime, readers))
     except BaseException:
         readers.shutdown(wait=False)
         raise
@@ -200,7 +198,11 @@ class SqliteStorage:
         """Drive erased values out of WAL and free pages; pending where another reader is in the way."""
         if self._writer is None:
             return Erasure.PENDING
-        return await asyncio.wrap_future(self._writers.submit(self._erase))
+        try:
+            answer = self._writers.submit(self._erase)
+        except RuntimeError:
+            raise errors.ClosedError(what=self.name) from None
+        return await asyncio.wrap_future(answer)
 
     def _erase(self) -> Erasure:
         conn = self._writer
@@ -216,7 +218,9 @@ class SqliteStorage:
                     return Erasure.PENDING
             finally:
                 conn.execute("PRAGMA busy_timeout = 30000")
-            conn.executemany("DELETE FROM notes WHERE topic = 'erasure' AND key = ? AND value = ?", list(due.items()))
+            conn.executemany(
+                "DELETE FROM notes WHERE topic = 'erasure' AND key = ? AND value = ?", list(due.items())
+            )
         for fact_id in due:
             self._salts.pop(fact_id, None)
         self._runtime.reach(FaultPoint.AFTER_ERASURE)
@@ -252,7 +256,11 @@ class SqliteStorage:
     # --- reading ----------------------------------------------------------------------------
 
     async def _read(self, query: Callable[..., Any], *args: Any) -> Any:
-        return await asyncio.wrap_future(self._readers.submit(self._run_read, query, args))
+        try:
+            answer = self._readers.submit(self._run_read, query, args)
+        except RuntimeError:
+            raise errors.ClosedError(what=self.name) from None
+        return await asyncio.wrap_future(answer)
 
     def _run_read(self, query: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         with ledger_errors(self.name):
@@ -305,20 +313,31 @@ class SqliteStorage:
         found: list[Placement] = await self._read(reads.placements, fact_id)
         return found
 
-    async def placements_in(self, states: Sequence[PlacementState], limit: int, after: int) -> Page[Placement]:
+    async def placements_in(
+        self, states: Sequence[PlacementState], limit: int, after: int
+    ) -> Page[Placement]:
         """Return placements by state, a page at a time."""
         page: Page[Placement] = await self._read(reads.placements_in, list(states), limit, after)
         return page
 
-    async def owed(self, fact_id: str | None, limit: int) -> list[tuple[str, str]]:
+    async def ended(self, store: str, limit: int, after: int) -> Page[Placement]:
+        """Return a store's placements whose facts have ended, a page at a time."""
+        now = self._runtime.clock.now()
+        page: Page[Placement] = await self._read(reads.ended, store, limit, after, now)
+        return page
+
+    async def owed(self, fact_id: str | None, limit: int, after: tuple[str, str]) -> list[tuple[str, str]]:
         """Return what is owed, of one fact or of all."""
-        found: list[tuple[str, str]] = await self._read(reads.owed, fact_id, limit)
+        now = self._runtime.clock.now()
+        found: list[tuple[str, str]] = await self._read(reads.owed, fact_id, limit, after, now)
         return found
 
     async def unaccounted(self, store: str, pairs: Mapping[str, str], keep: bool) -> list[Unaccounted]:
         """Return the listed entries that are not current placements."""
         now = self._runtime.clock.now()
-        found: list[Unaccounted] = await self._read(reads.unaccounted, store, json.dumps(dict(pairs)), keep, now)
+        found: list[Unaccounted] = await self._read(
+            reads.unaccounted, store, json.dumps(dict(pairs)), keep, now
+        )
         return found
 
     async def head(self) -> Head:
@@ -328,49 +347,28 @@ class SqliteStorage:
 
     async def notes(self, topic: str, limit: int, after: str = "") -> list[Note]:
         """Return a topic's notes in order of key."""
-        found: list[Note] = await self._read(reads.notes, topic, limit, after)
+        found: list[Note] = await self._read(notes.page, topic, limit, after)
         return found
 
     # --- notes ------------------------------------------------------------------------------
 
     async def acquire(self, topic: str, key: str, value: str, holder: str, ttl: timedelta) -> Note:
         """Set a note unless another holder's stands; return the one that stands now."""
-
-        def work(conn: sqlite3.Connection) -> Note:
-            now = self._runtime.clock.now()
-            standing = reads.note(conn, topic, key)
-            if standing is not None and standing.holder != holder and not _lapsed(standing, now):
-                return standing
-            since = standing.since if standing is not None and standing.holder == holder else now
-            mine = Note(
-                topic=topic, key=key, value=value, holder=holder, since=since, expires_at=now + ttl
-            )
-            _put_note(conn, mine)
-            return mine
-
-        note: Note = await self._write(work)
+        clock = self._runtime.clock
+        note: Note = await self._write(
+            lambda conn: notes.acquire(conn, topic, key, value, holder, ttl, clock)
+        )
         return note
 
-    async def put_notes(self, notes: Sequence[Note]) -> None:
+    async def put_notes(self, rows: Sequence[Note]) -> None:
         """Set notes in one transaction."""
+        await self._write(lambda conn: notes.put(conn, rows))
 
-        def work(conn: sqlite3.Connection) -> None:
-            for note in notes:
-                _put_note(conn, note)
-
-        await self._write(work)
-
-    async def drop_notes(self, topic: str, keys: Sequence[str] | None = None, holder: str | None = None) -> None:
+    async def drop_notes(
+        self, topic: str, keys: Sequence[str] | None = None, holder: str | None = None
+    ) -> None:
         """Remove notes of a topic, by key or holder where given."""
-
-        def work(conn: sqlite3.Connection) -> None:
-            conn.execute(
-                "DELETE FROM notes WHERE topic = :topic AND (:holder IS NULL OR holder = :holder) "
-                "AND (:keys IS NULL OR key IN (SELECT value FROM json_each(:keys)))",
-                {"topic": topic, "holder": holder, "keys": None if keys is None else json.dumps(list(keys))},
-            )
-
-        await self._write(work)
+        await self._write(lambda conn: notes.drop(conn, topic, keys, holder))
 
     async def close(self) -> None:
         """Finish what waits, then close file and threads."""
@@ -384,23 +382,3 @@ class SqliteStorage:
     def _close_writer(self) -> None:
         if self._writer is not None:
             self._writer.close()
-
-
-def _lapsed(note: Note, now: Any) -> bool:
-    return note.expires_at is not None and note.expires_at <= now
-
-
-def _put_note(conn: sqlite3.Connection, note: Note) -> None:
-    conn.execute(
-        "INSERT INTO notes (topic, key, value, holder, since, expires_at) VALUES (?, ?, ?, ?, ?, ?) "
-        "ON CONFLICT (topic, key) DO UPDATE SET value = excluded.value, holder = excluded.holder, "
-        "since = excluded.since, expires_at = excluded.expires_at",
-        (
-            note.topic,
-            note.key,
-            note.value,
-            note.holder,
-            format_instant(note.since),
-            None if note.expires_at is None else format_instant(note.expires_at),
-        ),
-    )

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from custody_sync.ledger.chain import SECTIONS, read_event
-from custody_sync.ledger.storage import AsOf, Note, Unaccounted
+from custody_sync.ledger.storage import AsOf, Unaccounted
 from custody_sync.model import (
     Event,
     Fact,
@@ -136,8 +136,8 @@ def _fact(row: tuple[Any, ...], head_seq: int) -> Fact:
 def history(conn: sqlite3.Connection, fact_id: str, limit: int, after: int | None) -> Page[Event]:
     """Return a page of one fact's events."""
     rows = conn.execute(
-        "SELECT e.body, e.hash, s.content, s.identity, s.refs FROM events e LEFT JOIN sealed s ON s.seq = e.seq "
-        "WHERE e.fact_id = ? AND e.seq > ? ORDER BY e.seq LIMIT ?",
+        "SELECT e.body, e.hash, s.content, s.identity, s.refs FROM events e "
+        "LEFT JOIN sealed s ON s.seq = e.seq WHERE e.fact_id = ? AND e.seq > ? ORDER BY e.seq LIMIT ?",
         (fact_id, after or 0, limit + 1),
     ).fetchall()
     found = [
@@ -172,7 +172,8 @@ def spaces(conn: sqlite3.Connection) -> list[str]:
     WITH RECURSIVE step(space) AS (
         SELECT min(space) FROM facts
         UNION ALL
-        SELECT (SELECT min(f.space) FROM facts f WHERE f.space > step.space) FROM step WHERE step.space IS NOT NULL
+        SELECT (SELECT min(f.space) FROM facts f WHERE f.space > step.space)
+        FROM step WHERE step.space IS NOT NULL
     )
     SELECT space FROM step WHERE space IS NOT NULL AND space <> ''
     """
@@ -192,13 +193,27 @@ def placements(conn: sqlite3.Connection, fact_id: str) -> list[Placement]:
     return [_placement(row) for row in conn.execute(query, (fact_id,))]
 
 
-def placements_in(conn: sqlite3.Connection, states: list[PlacementState], limit: int, after: int) -> Page[Placement]:
+def placements_in(
+    conn: sqlite3.Connection, states: list[PlacementState], limit: int, after: int
+) -> Page[Placement]:
     """Return a page of placements by state."""
     # Literal states let SQLite use the partial indexes; they come from the enum.
     wanted = ", ".join(f"'{PlacementState(state).value}'" for state in states)
     rows = conn.execute(
         f"SELECT {_PLACEMENT}, id FROM placements WHERE state IN ({wanted}) AND id > ? ORDER BY id LIMIT ?",
         (after, limit + 1),
+    ).fetchall()
+    more = len(rows) > limit
+    rows = rows[:limit]
+    return Page([_placement(row[:-1]) for row in rows], head=head(conn), next=rows[-1][-1] if more else None)
+
+
+def ended(conn: sqlite3.Connection, store: str, limit: int, after: int, now: datetime) -> Page[Placement]:
+    """Return a page of a store's current placements of facts whose validity is over."""
+    rows = conn.execute(
+        f"SELECT {_PLACEMENT}, id FROM placements WHERE store = ? AND state IN ('held', 'kept') "
+        "AND until <= ? AND id > ? ORDER BY id LIMIT ?",
+        (store, format_instant(now), after, limit + 1),
     ).fetchall()
     more = len(rows) > limit
     rows = rows[:limit]
@@ -218,16 +233,29 @@ def _placement(row: tuple[Any, ...]) -> Placement:
     )
 
 
-def owed(conn: sqlite3.Connection, fact_id: str | None, limit: int) -> list[tuple[str, str]]:
-    """Return (fact id, store) pairs that a restored fact lacks."""
-    query = "SELECT fact_id, store FROM owed WHERE :fact IS NULL OR fact_id = :fact ORDER BY fact_id, store LIMIT :n"
-    return list(conn.execute(query, {"fact": fact_id, "n": limit}))
+def owed(
+    conn: sqlite3.Connection, fact_id: str | None, limit: int, after: tuple[str, str], now: datetime
+) -> list[tuple[str, str]]:
+    """Return (fact id, store) pairs that a restored fact lacks; one that has ended is owed to nobody."""
+    query = """
+    SELECT o.fact_id, o.store FROM owed o JOIN facts f ON f.fact_id = o.fact_id
+    WHERE (:fact IS NULL OR o.fact_id = :fact) AND (o.fact_id, o.store) > (:after_fact, :after_store)
+    AND (f.valid_to IS NULL OR f.valid_to > :now) ORDER BY o.fact_id, o.store LIMIT :n
+    """
+    parameters = {
+        "fact": fact_id,
+        "after_fact": after[0],
+        "after_store": after[1],
+        "now": format_instant(now),
+        "n": limit,
+    }
+    return list(conn.execute(query, parameters))
 
 
 def unaccounted(
     conn: sqlite3.Connection, store: str, pairs: str, keep: bool, now: datetime
 ) -> list[Unaccounted]:
-    """Return listed entries that are not current placements; `pairs` is a JSON object, external id to fact id."""
+    """Return listed entries that are no current placements; `pairs` is JSON, external id to fact id."""
     query = """
     SELECT e.key, e.value, c.standing, p.state, p.fact_id
     FROM json_each(:pairs) e
@@ -249,28 +277,3 @@ def unaccounted(
         )
         for external_id, fact_id, standing, state, owner in rows
     ]
-
-
-def notes(conn: sqlite3.Connection, topic: str, limit: int, after: str) -> list[Note]:
-    """Return a topic's notes in order of key."""
-    query = (
-        "SELECT topic, key, value, holder, since, expires_at FROM notes "
-        "WHERE topic = ? AND key > ? ORDER BY key LIMIT ?"
-    )
-    return [_note(row) for row in conn.execute(query, (topic, after, limit))]
-
-
-def note(conn: sqlite3.Connection, topic: str, key: str) -> Note | None:
-    """Return one note."""
-    query = "SELECT topic, key, value, holder, since, expires_at FROM notes WHERE topic = ? AND key = ?"
-    row = conn.execute(query, (topic, key)).fetchone()
-    return None if row is None else _note(row)
-
-
-def _note(row: tuple[Any, ...]) -> Note:
-    topic, key, value, holder, since, expires_at = row
-    set_at = read_instant(since)
-    assert set_at is not None  # noqa: S101  # written by format_instant
-    return Note(
-        topic=topic, key=key, value=value, holder=holder, since=set_at, expires_at=read_instant(expires_at)
-    )

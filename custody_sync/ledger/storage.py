@@ -99,12 +99,18 @@ class Storage(Protocol):
         """Return a fact's placements, past ones included."""
         ...
 
-    async def placements_in(self, states: Sequence[PlacementState], limit: int, after: int) -> Page[Placement]:
+    async def placements_in(
+        self, states: Sequence[PlacementState], limit: int, after: int
+    ) -> Page[Placement]:
         """Return placements in given states; `next` goes on after the last row."""
         ...
 
-    async def owed(self, fact_id: str | None, limit: int) -> list[tuple[str, str]]:
-        """Return (fact id, store) pairs that lack a placement."""
+    async def ended(self, store: str, limit: int, after: int) -> Page[Placement]:
+        """Return a store's current placements of facts whose validity is over."""
+        ...
+
+    async def owed(self, fact_id: str | None, limit: int, after: tuple[str, str]) -> list[tuple[str, str]]:
+        """Return (fact id, store) pairs that lack a placement, in order, those after a given pair."""
         ...
 
     async def unaccounted(self, store: str, pairs: Mapping[str, str], keep: bool) -> list[Unaccounted]:
@@ -127,7 +133,9 @@ class Storage(Protocol):
         """Return a topic's notes in order of key."""
         ...
 
-    async def drop_notes(self, topic: str, keys: Sequence[str] | None = None, holder: str | None = None) -> None:
+    async def drop_notes(
+        self, topic: str, keys: Sequence[str] | None = None, holder: str | None = None
+    ) -> None:
         """Remove notes of a topic: all, some, or those of one holder."""
         ...
 
@@ -160,8 +168,12 @@ async def open_storage(url: str, *, create: bool, read_only: bool, runtime: Runt
 
         return await open_sqlite(rest[1:], create=create, read_only=read_only, runtime=runtime)
     if scheme in ("postgresql", "postgres", "jsonl"):
-        raise InvalidInput(field="ledger", problem=f"{scheme} ledgers are not available in this version; use sqlite")
-    raise InvalidInput(field="ledger", problem=f"no ledger storage is called {_safe(scheme)!r}; use sqlite:///custody.db")
+        raise InvalidInput(
+            field="ledger", problem=f"{scheme} ledgers are not available in this version; use sqlite"
+        )
+    raise InvalidInput(
+        field="ledger", problem=f"no ledger storage is called {_safe(scheme)!r}; use sqlite:///custody.db"
+    )
 
 
 def _safe(scheme: str) -> str:

@@ -82,6 +82,7 @@ CREATE TABLE placements (
 CREATE INDEX placements_fact ON placements (fact_id);
 CREATE INDEX placements_due ON placements (id) WHERE state = 'due';
 CREATE INDEX placements_gone ON placements (id) WHERE state = 'gone';
+CREATE INDEX placements_until ON placements (until) WHERE until IS NOT NULL;
 
 CREATE TABLE owed (
     fact_id TEXT NOT NULL,

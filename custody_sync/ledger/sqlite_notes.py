@@ -1,0 +1,75 @@
+"""Notes beside the log in SQLite: leases, reservations and spools, which carry no facts."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from custody_sync.ledger.storage import Note
+from custody_sync.model import format_instant, read_instant
+from custody_sync.ports import Clock
+
+_NOTE = "topic, key, value, holder, since, expires_at"
+
+
+def page(conn: sqlite3.Connection, topic: str, limit: int, after: str) -> list[Note]:
+    """Return a topic's notes in order of key."""
+    query = f"SELECT {_NOTE} FROM notes WHERE topic = ? AND key > ? ORDER BY key LIMIT ?"
+    return [_note(row) for row in conn.execute(query, (topic, after, limit))]
+
+
+def acquire(
+    conn: sqlite3.Connection, topic: str, key: str, value: str, holder: str, ttl: timedelta, clock: Clock
+) -> Note:
+    """Set a note unless another holder's has not lapsed; return the one that stands."""
+    now = clock.now()
+    row = conn.execute(f"SELECT {_NOTE} FROM notes WHERE topic = ? AND key = ?", (topic, key)).fetchone()
+    standing = None if row is None else _note(row)
+    mine = standing is not None and standing.holder == holder
+    if standing is not None and not mine and (standing.expires_at is None or standing.expires_at > now):
+        return standing
+    since = standing.since if standing is not None and mine else now
+    note = Note(topic=topic, key=key, value=value, holder=holder, since=since, expires_at=now + ttl)
+    put(conn, [note])
+    return note
+
+
+def put(conn: sqlite3.Connection, notes: Sequence[Note]) -> None:
+    """Set notes, new or over old ones."""
+    conn.executemany(
+        f"INSERT INTO notes ({_NOTE}) VALUES (?, ?, ?, ?, ?, ?) "
+        "ON CONFLICT (topic, key) DO UPDATE SET value = excluded.value, holder = excluded.holder, "
+        "since = excluded.since, expires_at = excluded.expires_at",
+        [
+            (
+                note.topic,
+                note.key,
+                note.value,
+                note.holder,
+                format_instant(note.since),
+                None if note.expires_at is None else format_instant(note.expires_at),
+            )
+            for note in notes
+        ],
+    )
+
+
+def drop(conn: sqlite3.Connection, topic: str, keys: Sequence[str] | None, holder: str | None) -> None:
+    """Remove notes of a topic, by key or holder where given."""
+    conn.execute(
+        "DELETE FROM notes WHERE topic = :topic AND (:holder IS NULL OR holder = :holder) "
+        "AND (:keys IS NULL OR key IN (SELECT value FROM json_each(:keys)))",
+        {"topic": topic, "holder": holder, "keys": None if keys is None else json.dumps(list(keys))},
+    )
+
+
+def _note(row: tuple[Any, ...]) -> Note:
+    topic, key, value, holder, since, expires_at = row
+    set_at = read_instant(since)
+    assert set_at is not None  # noqa: S101  # written by format_instant
+    return Note(
+        topic=topic, key=key, value=value, holder=holder, since=set_at, expires_at=read_instant(expires_at)
+    )
