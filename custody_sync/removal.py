@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import tenacity
 
-from custody_sync.errors import CustodyError, LedgerError, NoProof, Refused, Transient
+from custody_sync.errors import CustodyError, NoProof, Refused, Transient
 from custody_sync.faultpoints import FaultPoint
 from custody_sync.ledger import Ledger, Remove
 from custody_sync.model import Capability, Entry, Outcome, Placement, PlacementState, Removal
@@ -82,7 +82,9 @@ class Remover:
             self._remove_row(row, mandate, text) for row in rows if _is_due(row, ask_again)
         ]
         asked = {(row.store, row.external_id) for row in rows if _is_due(row, ask_again)}
-        tasks += [self._remove_found(e, mandate, text) for e in found if (e.store, e.external_id) not in asked]
+        tasks += [
+            self._remove_found(e, mandate, text) for e in found if (e.store, e.external_id) not in asked
+        ]
         done = await asyncio.gather(*tasks)
         return [removal for removal in done if removal is not None] + unasked
 
@@ -115,7 +117,9 @@ class Remover:
             elif isinstance(answer, BaseException):
                 raise answer
             else:
-                found += [e for e in answer if _is_loose(known.get((e.store, e.external_id)), e, self._ledger)]
+                found += [
+                    e for e in answer if _is_loose(known.get((e.store, e.external_id)), e, self._ledger)
+                ]
         return found, unasked
 
     async def _remove_found(self, entry: Entry, mandate: Mandate, text: str | None) -> Removal | None:
@@ -125,7 +129,7 @@ class Remover:
         except Refused:
             # It became somebody's placement, or may still become one: not ours to take.
             return None
-        except LedgerError as error:
+        except CustodyError as error:
             return _removal(entry, Outcome.FAILED, f"not recorded, so not touched ({error.code})")
         return await self._finish(entry, Outcome.STARTED, mandate, text)
 
@@ -149,10 +153,11 @@ class Remover:
         if outcome is not last:
             try:
                 await self.record(entry, outcome, detail, mandate)
-            except (Refused, LedgerError) as error:
+            except CustodyError as error:
                 if outcome is Outcome.VERIFIED:
                     return _removal(entry, Outcome.UNVERIFIED, f"seen gone, but not recorded ({error.code})")
-                return _removal(entry, outcome, f"{detail}; not recorded ({error.code})")
+                said = f"{detail}; not recorded" if detail else "not recorded"
+                return _removal(entry, outcome, f"{said} ({error.code})")
             self._runtime.reach(FaultPoint.REMOVED)
         return _removal(entry, outcome, detail)
 
@@ -193,7 +198,7 @@ class Remover:
         async for attempt in tenacity.AsyncRetrying(
             stop=tenacity.stop_after_attempt(self._patience.deletes),
             wait=tenacity.wait_exponential(multiplier=self._patience.first_wait),
-            retry=tenacity.retry_if_exception_type(Transient),
+            retry=tenacity.retry_if_exception(lambda error: isinstance(error, Transient)),
             sleep=self._runtime.sleep,
             reraise=True,
         ):
@@ -245,7 +250,9 @@ def all_gone(removals: Iterable[Removal]) -> bool:
 
 
 def _is_due(row: Placement, ask_again: bool) -> bool:
-    return row.state is PlacementState.DUE or (ask_again and row.state is PlacementState.GONE and not row.erased)
+    return row.state is PlacementState.DUE or (
+        ask_again and row.state is PlacementState.GONE and not row.erased
+    )
 
 
 def _is_loose(row: Placement | None, entry: Entry, ledger: Ledger) -> bool:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal, TypeVar
 
+from custody_sync.canonical import check_text
 from custody_sync.errors import (
     CustodyError,
     InvalidInput,
@@ -24,7 +25,7 @@ from custody_sync.errors import (
     TextTooLong,
 )
 from custody_sync.faultpoints import FaultPoint
-from custody_sync.model import Capability, Entry, Fact, Hit, Label, Level, Limits
+from custody_sync.model import ERASED_ID, Capability, Entry, Fact, Hit, Label, Level, Limits
 from custody_sync.ports import capabilities
 from custody_sync.runtime import Runtime
 
@@ -39,6 +40,8 @@ class Deadlines:
     put: float = 30.0
     delete: float = 30.0
     question: float = 10.0
+    listing: float = 120.0
+    """For one page of a listing."""
     concurrency: int = 16
 
 
@@ -69,14 +72,30 @@ class Gate:
     def check_text(self, text: str) -> None:
         """Refuse a text that this store would refuse, before any store is touched."""
         if self.limits.text_chars is not None and len(text) > self.limits.text_chars:
-            raise TextTooLong(store=self.name, size=len(text), unit="characters", limit=self.limits.text_chars)
+            raise TextTooLong(
+                store=self.name, size=len(text), unit="characters", limit=self.limits.text_chars
+            )
         if self.limits.text_bytes is not None and (size := len(text.encode())) > self.limits.text_bytes:
             raise TextTooLong(store=self.name, size=size, unit="bytes", limit=self.limits.text_bytes)
 
     def scope_of(self, fact: Fact) -> str | None:
-        """Return where the store keeps a fact, where it tells facts apart by scope."""
+        """Return where the store keeps a fact, where it tells facts apart by scope.
+
+        Raises:
+            StoreRefused: the scope cannot be told; the store was not called.
+        """
         named = getattr(self.store, "scope_of", None)
-        return named(fact) if named is not None else None
+        if named is None:
+            return None
+        try:
+            scope = named(fact)
+        except Exception as error:  # a caller's template or callable may raise anything
+            problem = describe(error)
+        else:
+            if scope is None or isinstance(scope, str):
+                return scope
+            problem = f"it is {type(scope).__name__}, not text"
+        raise StoreRefused(store=self.name, operation="scope_of", cause=problem)
 
     async def put(self, fact: Fact, label: Callable[[datetime], Label]) -> tuple[Label, tuple[str, ...]]:
         """Put a private copy of a fact; the label is stamped once the limiter has let it through.
@@ -90,63 +109,117 @@ class Gate:
             stamped = label(self._runtime.clock.now())
             self._runtime.reach(FaultPoint.BEFORE_PUT)
             private = replace(fact, value=copy.deepcopy(fact.value))
-            ids = await self._call("put", self._deadlines.put, self.store.put(private, stamped))
-        if isinstance(ids, str) or not ids or not all(isinstance(i, str) and i for i in ids):
-            raise StoreUnavailable(store=self.name, operation="put", cause="it returned no external id")
+
+            async def call() -> tuple[str, ...]:
+                return self._external_ids(await self.store.put(private, stamped))
+
+            ids = await self._call("put", self._deadlines.put, call)
         self._runtime.reach(FaultPoint.AFTER_PUT)
-        return stamped, tuple(ids)
+        return stamped, ids
+
+    def _external_ids(self, answer: Iterable[str]) -> tuple[str, ...]:
+        """Return the ids that a put answered with; one that cannot be recorded is no confirmation."""
+        ids = () if isinstance(answer, str | bytes) else tuple(dict.fromkeys(answer or ()))
+        problem = "" if ids and all(ids) else "it returned no external id"
+        for external_id in ids:
+            try:
+                reserved = check_text(external_id, "external_id").startswith(ERASED_ID)
+            except InvalidInput:
+                reserved = True
+            problem = "it returned an id that cannot be recorded" if reserved else problem
+        if problem:
+            # It holds something, and only `find` can say what.
+            raise StoreUnavailable(store=self.name, operation="put", cause=problem)
+        return ids
 
     async def delete(self, entry: Entry) -> None:
         """Delete one entry."""
         async with self._limiter:
             self._runtime.reach(FaultPoint.BEFORE_DELETE)
-            await self._call("delete", self._deadlines.delete, self.store.delete(entry))
+            await self._call("delete", self._deadlines.delete, lambda: self.store.delete(entry))
         self._runtime.reach(FaultPoint.AFTER_DELETE)
 
     async def is_gone(self, entry: Entry) -> bool:
         """Ask the store's own search whether an entry is gone."""
         async with self._limiter:
-            gone = await self._call("verify_deleted", self._deadlines.question, self.store.verify_deleted(entry))
+            gone = await self._call(
+                "verify_deleted", self._deadlines.question, lambda: self.store.verify_deleted(entry)
+            )
         self._runtime.reach(FaultPoint.AFTER_QUESTION)
         return gone is True
 
     async def find(self, fact_id: str) -> list[Entry]:
         """Return every entry of a fact."""
+
+        async def call() -> list[Entry]:
+            return [self._own(entry) for entry in await self.store.find(fact_id) if entry.fact_id == fact_id]
+
         async with self._limiter:
-            found = await self._call("find", self._deadlines.question, self.store.find(fact_id))
-        return [entry for entry in found if entry.fact_id == fact_id]
+            return await self._call("find", self._deadlines.question, call)
 
     async def search(self, query: str, k: int, spaces: Sequence[str] | None = None) -> list[Hit]:
         """Return the store's own best hits."""
-        async with self._limiter:
-            return list(await self._call("search", self._deadlines.question, self.store.search(query, k, spaces)))
 
-    async def list_entries(self) -> AsyncIterator[Entry]:
-        """Yield what the store lists; any error becomes ours."""
-        try:
-            async for entry in self.store.list_entries():
-                yield entry
-        except Exception as error:  # noqa: BLE001  # a vendor may raise anything
-            raise self._ours("list", error) from None
+        async def call() -> list[Hit]:
+            return list(await self.store.search(query, k, spaces))
+
+        async with self._limiter:
+            return await self._call("search", self._deadlines.question, call)
+
+    async def pages(self, size: int) -> AsyncGenerator[list[Entry]]:
+        """Yield what the store lists, in pages; what came before an error is yielded before it is raised."""
+        entries: AsyncIterator[Entry] | None = None
+        more = True
+        while more:
+            page: list[Entry] = []
+
+            async def fill(page: list[Entry] = page) -> bool:
+                nonlocal entries
+                entries = aiter(self.store.list_entries()) if entries is None else entries
+                async for entry in entries:
+                    page.append(self._own(entry))
+                    if len(page) >= size:
+                        return True
+                return False
+
+            try:
+                more = await self._call("list", self._deadlines.listing, fill)
+            except StoreError:
+                if page:
+                    yield page
+                raise
+            if page:
+                yield page
+
+    def _own(self, entry: Entry) -> Entry:
+        """An entry belongs to the store that showed it, whatever the adapter wrote into it."""
+        return entry if entry.store == self.name else replace(entry, store=self.name)
 
     async def after_forget(self, entries: Sequence[Entry]) -> tuple[str, ...]:
         """Let the store clean up and say what a deletion leaves behind."""
         clean = getattr(self.store, "after_forget", None)
         if clean is None:
             return ()
-        async with self._limiter:
-            return tuple(await self._call("after_forget", self._deadlines.delete, clean(entries)))
 
-    async def _call(self, operation: str, seconds: float, call: Awaitable[T]) -> T:
+        async def call() -> tuple[str, ...]:
+            return tuple(str(note) for note in await clean(entries))
+
+        async with self._limiter:
+            return await self._call("after_forget", self._deadlines.delete, call)
+
+    async def _call(self, operation: str, seconds: float, call: Callable[[], Awaitable[T]]) -> T:
         try:
             async with asyncio.timeout(seconds):
-                return await call
-        except Exception as error:  # noqa: BLE001  # a vendor may raise anything
-            raise self._ours(operation, error) from None
+                return await call()
+        except Exception as error:  # a vendor may raise anything
+            problem = self._ours(operation, error)
+        # Raised outside the handler, so that the vendor's exception does not travel along as the context.
+        raise problem
 
     def _ours(self, operation: str, error: Exception) -> CustodyError:
-        if isinstance(error, StoreError | InvalidInput):
-            return error
+        if isinstance(error, StoreError) or (operation == "put" and isinstance(error, InvalidInput)):
+            error.__cause__ = error.__context__ = None
+            return error.with_traceback(None)
         kind = StoreRefused if isinstance(error, Terminal) else StoreUnavailable
         return kind(store=self.name, operation=operation, cause=describe(error))
 
@@ -183,14 +256,18 @@ def open_gates(
             raise InvalidStore(store=type(store).__name__, problem="has no name")
         for verb in ("put", "delete"):
             if not callable(getattr(store, verb, None)):
-                raise InvalidStore(store=name, problem=f"has no {verb}(); a store must be able to put and delete")
+                raise InvalidStore(
+                    store=name, problem=f"has no {verb}(); a store must be able to put and delete"
+                )
         if name in gates:
             raise InvalidStore(store=name, problem="is configured twice; every store needs a name of its own")
         gates[name] = Gate(store, runtime, deadlines, _keeps(name, superseded))
     if not isinstance(superseded, str):
         for name in superseded:
             if name not in gates:
-                raise InvalidInput(field="superseded", problem=f"names {name!r}, which is no configured store")
+                raise InvalidInput(
+                    field="superseded", problem=f"names {name!r}, which is no configured store"
+                )
     return gates
 
 

@@ -13,6 +13,7 @@ from custody_sync.runtime import Runtime
 TOPIC = "lease"
 KEY = "sweep"
 LEASE = timedelta(seconds=60)
+RENEW_AFTER = timedelta(seconds=20)
 
 
 class Lease:
@@ -20,6 +21,7 @@ class Lease:
 
     def __init__(self, ledger: Ledger, runtime: Runtime, actor: str) -> None:
         self._ledger = ledger
+        self._renewed = ledger.now()
         self._holder = f"{actor}, process {os.getpid()}, run {runtime.ids.generation()}"
 
     async def renew(self) -> None:
@@ -28,10 +30,16 @@ class Lease:
         Raises:
             SweepRunning: somebody else holds it; says who, since when and until when.
         """
+        self._renewed = self._ledger.now()
         note = await self._ledger.acquire(TOPIC, KEY, holder=self._holder, value='""', ttl=LEASE)
         if note.holder != self._holder:
             until = "?" if note.expires_at is None else format_instant(note.expires_at)
             raise SweepRunning(holder=note.holder, since=format_instant(note.since), until=until)
+
+    async def keep(self) -> None:
+        """Renew the lease if a third of it is over, so that slow stores do not let it lapse."""
+        if self._ledger.now() - self._renewed >= RENEW_AFTER:
+            await self.renew()
 
     async def release(self) -> None:
         """Let the next sweep begin at once."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from custody_sync.ledger import Ledger
 from custody_sync.ledger.storage import Unaccounted
-from custody_sync.model import MAX_SKEW, Entry, Leftover, PlacementState, Seen, Standing
+from custody_sync.model import MAX_SKEW, Entry, Leftover, PlacementState, Seen, Standing, read_instant
 from custody_sync.stores import Gate
 
 BATCH = 2000
@@ -30,30 +31,30 @@ class Listing:
 
     scanned: int = 0
     labelled: int = 0
+    planned: int = 0
+    contested: list[Seen] = field(default_factory=list)
+    """Entries under one fact's label whose external id the ledger placed for another fact."""
+    taken: set[str] = field(default_factory=set)
+    """External ids already reported, since a listing may show an entry twice."""
     young: list[Seen] = field(default_factory=list)
     undated: list[Seen] = field(default_factory=list)
 
 
 async def sort_out(
     ledger: Ledger, gate: Gate, cutoff: datetime, now: datetime, listing: Listing
-) -> AsyncIterator[list[Candidate]]:
+) -> AsyncGenerator[list[Candidate]]:
     """Yield batches of candidates for removal while the store lists; counts go into `listing`.
 
     Only entries with our label and this ledger's id are looked at. What is too young, or dated
     in the future, is reported and never a candidate.
     """
-    batch: dict[str, Entry] = {}
-    async for entry in gate.list_entries():
-        listing.scanned += 1
-        if entry.fact_id is None or entry.ledger_id != ledger.ledger_id:
-            continue
-        listing.labelled += 1
-        batch[entry.external_id] = entry
-        if len(batch) >= BATCH:
+    async with aclosing(gate.pages(BATCH)) as pages:
+        async for page in pages:
+            ours = [e for e in page if e.fact_id is not None and e.ledger_id == ledger.ledger_id]
+            listing.scanned += len(page)
+            listing.labelled += len(ours)
+            batch = {entry.external_id: entry for entry in ours}
             yield await _sort_batch(ledger, gate, batch, cutoff, now, listing)
-            batch = {}
-    if batch:
-        yield await _sort_batch(ledger, gate, batch, cutoff, now, listing)
 
 
 async def _sort_batch(
@@ -67,14 +68,32 @@ async def _sort_batch(
         if found.state is PlacementState.DUE and found.owner == entry.fact_id:
             # Pending in the ledger already: draining takes care of it, however young it is.
             continue
-        age_from = entry.stored_at or entry.created_at
+        if entry.external_id in listing.taken:
+            continue
+        listing.taken.add(entry.external_id)
+        age_from = entry.stored_at or read_instant(entry.created_at)
         if age_from is not None and age_from > now + MAX_SKEW:
             listing.undated.append(seen)
         elif age_from is None or age_from > cutoff:
             listing.young.append(seen)
+        elif found.owner not in (None, entry.fact_id) and found.state is not PlacementState.GONE:
+            listing.contested.append(seen)
         else:
             candidates.append(_candidate(entry, found))
+    listing.planned += len(candidates)
     return candidates
+
+
+async def ended(ledger: Ledger, gate: Gate) -> list[Candidate]:
+    """Return what a store that cannot list holds of facts whose validity is over, as the ledger knows it."""
+    found: list[Candidate] = []
+    after: int | None = None
+    while True:
+        page = await ledger.ended(gate.name, after=after)
+        found += [Candidate(placement.to_entry(), Leftover.STRAY, recorded=True) for placement in page]
+        after = page.next
+        if after is None:
+            return found
 
 
 def _candidate(entry: Entry, found: Unaccounted) -> Candidate:

@@ -54,7 +54,7 @@ class Spool:
 
 def _encode(candidate: Candidate) -> str:
     entry = candidate.entry
-    age_from = entry.stored_at or entry.created_at
+    age_from = entry.stored_at or read_instant(entry.created_at)
     return json.dumps(
         {
             "store": entry.store,

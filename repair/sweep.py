@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Iterable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeVar
@@ -21,8 +22,8 @@ from custody_sync.errors import (
     ClosedError,
     CustodyError,
     LedgerError,
-    Refused,
     StillBelieved,
+    StoreError,
 )
 from custody_sync.faultpoints import FaultPoint
 from custody_sync.ledger import Ledger, Repair
@@ -41,13 +42,14 @@ from custody_sync.model import (
 from custody_sync.placing import Placer
 from custody_sync.removal import Mandate, Remover
 from custody_sync.repair.lease import Lease
-from custody_sync.repair.listing import Candidate, Listing, sort_out
+from custody_sync.repair.listing import Candidate, Listing, ended, sort_out
 from custody_sync.repair.spool import Spool
 from custody_sync.runtime import Runtime
 from custody_sync.stores import Gate, describe
 
 T = TypeVar("T")
 
+ERASURE = "erasure"
 CONCURRENCY = 64
 FEW = 100
 FEW_PER_STORE = 3
@@ -60,7 +62,6 @@ class Findings:
     repaired: list[Repaired] = field(default_factory=list)
     restored: list[Restored] = field(default_factory=list)
     listings: dict[str, Listing] = field(default_factory=dict)
-    planned: dict[str, int] = field(default_factory=dict)
     unlisted: list[str] = field(default_factory=list)
     still_held: list[str] = field(default_factory=list)
     unrecorded: list[str] = field(default_factory=list)
@@ -103,6 +104,7 @@ class Sweep:
         self._mandate = mandate
         self._reason = reason
         self._limiter = asyncio.Semaphore(CONCURRENCY)
+        self._lease = Lease(ledger, runtime, mandate.actor)
 
     async def run(self, *, before: datetime | None, dry_run: bool, max_removals: int | None) -> RepairResult:
         """Sweep every store once.
@@ -117,56 +119,57 @@ class Sweep:
         if dry_run:
             await self._plan(findings, cutoff, now)
             return self._result(findings, cutoff, dry_run=True)
-        lease = Lease(self._ledger, self._runtime, self._mandate.actor)
-        await lease.renew()
+        await self._lease.renew()
+        spool = Spool(self._ledger)
         try:
             self._runtime.reach(FaultPoint.SWEEP_LEASED)
-            await self._drain(findings, lease)
+            await self._drain(findings)
             self._runtime.reach(FaultPoint.SWEEP_DRAINED)
-            spool = Spool(self._ledger)
             await spool.clear()
-            await self._list_all(findings, cutoff, now, spool, lease)
-            try:
-                self._check_breaker(findings, max_removals)
-            except BreakerOpen:
-                await spool.clear()
-                raise
+            await self._list_all(findings, cutoff, now, spool)
+            self._check_breaker(findings, max_removals)
             self._runtime.reach(FaultPoint.SWEEP_SPOOLED)
             async for page in spool.pages():
-                await lease.renew()
+                await self._lease.renew()
                 done = await self._gather(self._work_off(c, findings) for c in page)
                 findings.repaired += [item for item in done if item is not None]
             findings.erasure = await self._ledger.erase()
             self._runtime.reach(FaultPoint.SWEEP_DONE)
         finally:
-            with contextlib.suppress(LedgerError, ClosedError):
-                await asyncio.shield(lease.release())
+            await asyncio.shield(self._let_go(spool))
         return self._result(findings, cutoff, dry_run=False)
+
+    async def _let_go(self, spool: Spool) -> None:
+        with contextlib.suppress(LedgerError, ClosedError):
+            # The ids of other people's entries have no business beside the log once the sweep is over.
+            await spool.clear()
+            await self._lease.release()
 
     async def _gather(self, work: Iterable[Awaitable[T]]) -> list[T]:
         async def limited(item: Awaitable[T]) -> T:
             async with self._limiter:
+                await self._lease.keep()
                 return await item
 
         return list(await asyncio.gather(*(limited(item) for item in work)))
 
     # --- what the ledger knows it owes ------------------------------------------------------
 
-    async def _drain(self, findings: Findings, lease: Lease) -> None:
+    async def _drain(self, findings: Findings) -> None:
         findings.erasure = await self._ledger.erase()
         after: int | None = None
         while True:
             page = await self._ledger.pending(limit=500, after=after)
             findings.repaired += await self._gather(self._drain_one(row) for row in page)
-            await lease.renew()
+            await self._lease.renew()
             after = page.next
             if after is None:
                 break
-        while owed := await self._placer.restore(None, self._mandate, limit=500):
+        last: tuple[str, str] | None = None
+        while owed := await self._placer.restore(None, self._mandate, limit=100, after=last):
             findings.restored += owed
-            await lease.renew()
-            if not all(item.placed for item in owed):
-                break
+            last = (owed[-1].fact_id, owed[-1].store)
+            await self._lease.renew()
 
     async def _drain_one(self, row: Placement) -> Repaired:
         removal = await self._remover.drain_row(row, self._mandate)
@@ -182,31 +185,34 @@ class Sweep:
     # --- what the stores hold ---------------------------------------------------------------
 
     async def _list_all(
-        self, findings: Findings, cutoff: datetime, now: datetime, spool: Spool | None, lease: Lease | None
+        self, findings: Findings, cutoff: datetime, now: datetime, spool: Spool | None
     ) -> None:
         for gate in self._gates.values():
             if not gate.can(Capability.LIST_ENTRIES):
                 findings.unlisted.append(gate.name)
+                await self._take(findings, spool, await ended(self._ledger, gate))
                 continue
             listing = findings.listings.setdefault(gate.name, Listing())
             try:
-                async for candidates in sort_out(self._ledger, gate, cutoff, now, listing):
-                    findings.planned[gate.name] = findings.planned.get(gate.name, 0) + len(candidates)
-                    if spool is not None:
-                        await spool.add(candidates)
-                    else:
-                        findings.repaired += [_planned(c) for c in candidates]
-                    if lease is not None:
-                        await lease.renew()
-            except LedgerError:
-                raise
-            except CustodyError as error:
-                if not error.code.startswith("store"):
-                    raise
+                async with aclosing(sort_out(self._ledger, gate, cutoff, now, listing)) as batches:
+                    async for candidates in batches:
+                        await self._take(findings, spool, candidates)
+            except StoreError as error:
                 findings.still_held.append(f"{gate.name}: cannot list: {describe(error)}")
+            findings.unrecorded += [
+                f"{seen.store}/{seen.external_id}: placed for another fact" for seen in listing.contested
+            ]
+
+    async def _take(self, findings: Findings, spool: Spool | None, candidates: list[Candidate]) -> None:
+        """Spool candidates; in a dry run there is no spool, and they are only reported."""
+        if spool is None:
+            findings.repaired += [_repaired(candidate, Outcome.PLANNED, None, "") for candidate in candidates]
+            return
+        await spool.add(candidates)
+        await self._lease.keep()
 
     def _check_breaker(self, findings: Findings, max_removals: int | None) -> None:
-        planned = sum(findings.planned.values())
+        planned = sum(listing.planned for listing in findings.listings.values())
         scanned = sum(listing.scanned for listing in findings.listings.values())
         if max_removals is not None:
             if planned > max_removals:
@@ -214,8 +220,8 @@ class Sweep:
             return
         if planned > FEW and planned * 100 > scanned:
             raise BreakerOpen(planned=planned, scanned=scanned)
-        for name, count in findings.planned.items():
-            if count > FEW_PER_STORE and count * 3 > findings.listings[name].labelled:
+        for listing in findings.listings.values():
+            if listing.planned > FEW_PER_STORE and listing.planned * 3 > listing.labelled:
                 raise BreakerOpen(planned=planned, scanned=scanned)
 
     async def _work_off(self, candidate: Candidate, findings: Findings) -> Repaired | None:
@@ -225,7 +231,7 @@ class Sweep:
             event_id = await self._record(candidate)
         except (AssertedId, StillBelieved):
             return None
-        except (Refused, LedgerError) as error:
+        except CustodyError as error:
             findings.unrecorded.append(f"{entry.store}/{entry.external_id}: {error.code}")
             return _repaired(candidate, Outcome.FAILED, None, f"not recorded, so not touched ({error.code})")
         self._runtime.reach(FaultPoint.SWEEP_RECORDED)
@@ -274,9 +280,13 @@ class Sweep:
             after = page.next
             if after is None:
                 break
-        owed = await self._ledger.owed(limit=1000)
-        findings.restored += [Restored(fact_id=f, store=store, detail="planned") for f, store in owed]
-        await self._list_all(findings, cutoff, now, None, None)
+        last: tuple[str, str] | None = None
+        while owed := await self._ledger.owed(limit=1000, after=last):
+            findings.restored += [Restored(fact_id=f, store=store, detail="planned") for f, store in owed]
+            last = owed[-1]
+        if await self._ledger.notes(ERASURE, limit=1):
+            findings.erasure = Erasure.PENDING
+        await self._list_all(findings, cutoff, now, None)
 
     def _result(self, findings: Findings, cutoff: datetime, *, dry_run: bool) -> RepairResult:
         done = all(item.outcome is Outcome.VERIFIED for item in findings.repaired)
@@ -296,10 +306,6 @@ class Sweep:
             dry_run=dry_run,
             complete=done and placed and clean and findings.erasure is Erasure.DONE,
         )
-
-
-def _planned(candidate: Candidate) -> Repaired:
-    return _repaired(candidate, Outcome.PLANNED, None, "")
 
 
 def _repaired(candidate: Candidate, outcome: Outcome, event_id: str | None, detail: str) -> Repaired:

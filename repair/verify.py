@@ -49,7 +49,7 @@ async def _rows(
     ledger: Ledger, fact_ids: Sequence[str] | None
 ) -> AsyncIterator[tuple[list[str], list[Placement]]]:
     if fact_ids is not None:
-        ids = [check_name(fact_id, "fact_id") for fact_id in fact_ids]
+        ids = list(dict.fromkeys(check_name(fact_id, "fact_id") for fact_id in fact_ids))
         for fact_id, standing in (await ledger.known(ids)).items():
             if standing is Standing.UNKNOWN:
                 raise UnknownFact(fact_id=fact_id)
@@ -72,11 +72,17 @@ async def _ask(
     entry = row.to_entry()
     async with limiter:
         if gate is None:
-            outcome, detail = Outcome.UNVERIFIED, NOT_CONFIGURED
+            outcome, detail = Outcome.FAILED, NOT_CONFIGURED
         else:
             outcome, detail = await remover.ask(gate, entry)
-        last = row.outcome if row.state is PlacementState.DUE else Outcome.VERIFIED
-        return await remover.settle(entry, last, outcome, detail, mandate)
+        if row.state is PlacementState.DUE:
+            return await remover.settle(entry, row.outcome, outcome, detail, mandate)
+        if outcome is Outcome.STILL_INDEXED:
+            return await remover.settle(entry, Outcome.VERIFIED, outcome, detail, mandate)
+        # A store that does not answer takes nothing back of what it answered before.
+        return Removal(
+            store=row.store, external_id=row.external_id, outcome=outcome, detail=detail, fact_id=row.fact_id
+        )
 
 
 async def _ask_by_id(
@@ -105,7 +111,8 @@ async def _ask_by_id(
                 continue
         loose = [entry for entry in entries if (entry.store, entry.external_id) not in recorded]
         found += [
-            _unrecorded(gate, e.external_id, fact_id, Outcome.STILL_INDEXED, "unrecorded; run repair") for e in loose
+            _unrecorded(gate, e.external_id, fact_id, Outcome.STILL_INDEXED, "unrecorded; run repair")
+            for e in loose
         ]
         if owes_proof and not loose:
             found.append(_unrecorded(gate, "", fact_id, Outcome.VERIFIED, "asked by fact id"))
@@ -113,6 +120,4 @@ async def _ask_by_id(
 
 
 def _unrecorded(gate: Gate, external_id: str, fact_id: str, outcome: Outcome, detail: str) -> Removal:
-    return Removal(
-        store=gate.name, external_id=external_id, outcome=outcome, detail=detail, fact_id=fact_id
-    )
+    return Removal(store=gate.name, external_id=external_id, outcome=outcome, detail=detail, fact_id=fact_id)
