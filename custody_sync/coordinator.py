@@ -7,7 +7,7 @@ so that custody never depends on a store being up.
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
@@ -17,30 +17,25 @@ from custody_sync.canonical import check_instant, check_name, check_optional, ch
 from custody_sync.errors import (
     AlreadyRetracted,
     ClosedError,
-    CustodyError,
     DuplicateFact,
     Forgotten,
     InvalidInput,
     LedgerError,
-    Refused,
     RepairedId,
     UnknownFact,
 )
 from custody_sync.faultpoints import FaultPoint
+from custody_sync.finishing import Finishing
+from custody_sync.following import FollowUp
 from custody_sync.keyed import Keys, Reserved
-from custody_sync.ledger import Assert, Confirm, Forget, Ledger, Retract
+from custody_sync.ledger import Forget, Ledger, Retract
 from custody_sync.model import (
     Erasure,
     Fact,
     ForgetResult,
     Json,
-    Outcome,
-    Placement,
-    PlacementState,
     Provenance,
-    Removal,
     RepairResult,
-    Restored,
     RetractResult,
     Standing,
     VerifyResult,
@@ -49,12 +44,13 @@ from custody_sync.model import (
 from custody_sync.placing import Placer
 from custody_sync.ports import Validator
 from custody_sync.proposing import Proposals, Request, read_request
-from custody_sync.recording import NOT_COMMITTED, Recorder, Unrecorded
+from custody_sync.recording import Recorder
 from custody_sync.removal import Mandate, Patience, Remover, all_gone
 from custody_sync.repair.sweep import Sweep
 from custody_sync.repair.verify import verify_removed
 from custody_sync.runtime import Runtime
 from custody_sync.stores import Deadlines, Superseded, open_gates
+from custody_sync.writing import Writer
 
 
 class AsyncCoordinator:
@@ -92,10 +88,22 @@ class AsyncCoordinator:
         self._runtime = runtime or Runtime()
         self._gates = open_gates(stores, self._runtime, deadlines or Deadlines(), superseded)
         self._remover = Remover(ledger, self._gates, self._runtime, patience or Patience())
-        self._placer = Placer(ledger, self._gates, self._remover, self._runtime)
+        self._finishing = Finishing()
+        self._placer = Placer(ledger, self._gates, self._remover, self._runtime, self._finishing)
         self._recorder = Recorder(ledger, self._runtime, settle_tries)
+        self._following = FollowUp(ledger, self._gates, self._remover, self._placer)
         gates = self._gates.values()
         self._proposals = Proposals(ledger, validators, gates, self._runtime, validator_deadline)
+        self._writer = Writer(
+            ledger=ledger,
+            gates=self._gates,
+            proposals=self._proposals,
+            placer=self._placer,
+            recorder=self._recorder,
+            following=self._following,
+            finishing=self._finishing,
+            runtime=self._runtime,
+        )
         self._keys = Keys(ledger, self._runtime)
         self._closed = False
 
@@ -108,8 +116,9 @@ class AsyncCoordinator:
         await self.close()
 
     async def close(self) -> None:
-        """Refuse further work; the ledger and the stores' clients stay open."""
+        """Refuse further work and see clean-up through; the ledger and the stores' clients stay open."""
         self._closed = True
+        await self._finishing.wait()
 
     # --- stores first -----------------------------------------------------------------------
 
@@ -172,20 +181,23 @@ class AsyncCoordinator:
         self._proposals.check_writable()
         now = self._proposals.check_clock()
         if request.idempotency_key is None:
-            return await self._write(request, self._runtime.ids.fact_id(now), now)
-        reserved = await self._keys.reserve(request, request.idempotency_key)
+            return await self._writer.write(request, self._runtime.ids.fact_id(now), now)
+        return await self._write_once(request, request.idempotency_key, now)
+
+    async def _write_once(self, request: Request, key: str, now: datetime) -> WriteResult:
+        reserved = await self._keys.reserve(request, key)
         if reserved.earlier is not None:
-            return await self._as_written(reserved.earlier)
+            return await self._writer.as_written(reserved.earlier)
         try:
-            return await self._write(request, reserved.fact_id, now)
+            return await self._writer.write(request, reserved.fact_id, now)
         except DuplicateFact:
             # An append that was thought lost has landed after all: its fact is the answer.
-            again = await self._keys.reserve(request, request.idempotency_key)
+            again = await self._keys.reserve(request, key)
             if again.earlier is None:
                 raise
-            return await self._as_written(again.earlier)
+            return await self._writer.as_written(again.earlier)
         finally:
-            await asyncio.shield(self._release(reserved))
+            await self._finishing.see_through(self._release(reserved))
 
     async def _release(self, reserved: Reserved) -> None:
         try:
@@ -193,28 +205,6 @@ class AsyncCoordinator:
         except (LedgerError, ClosedError):
             # It lapses by itself; the write's own outcome is what the caller must hear.
             return
-
-    async def _write(self, request: Request, fact_id: str, now: datetime) -> WriteResult:
-        fact = await self._proposals.validate(request.to_fact(fact_id, now), now)
-        draft = Assert(
-            event_id=self._runtime.ids.event_id(),
-            fact=fact,
-            kept=self._keeping(),
-            request=None if request.idempotency_key is None else request.digest(),
-        )
-        if fact.supersedes is not None:
-            await self.ledger.check(draft)
-        self._runtime.reach(FaultPoint.VALIDATED)
-        placements = await self._put(fact)
-        event = await self._record(
-            Assert(
-                event_id=draft.event_id, fact=fact, placements=placements, kept=draft.kept, request=draft.request
-            ),
-            fact,
-            placements,
-        )
-        recorded = _recorded(fact, event.tx_time, event.seq)
-        return await self._after_write(recorded, placements, None, receipt_id=fact.receipt_id)
 
     async def confirm(
         self, fact_id: str, *, actor: str, reason: str | None = None, receipt_id: str | None = None
@@ -226,84 +216,8 @@ class AsyncCoordinator:
         self._check_open()
         mandate, reason = self._mandate(actor, receipt_id), check_reason(reason)
         self._proposals.check_writable()
-        now = self._proposals.check_clock()
-        fact = await self._known_fact(fact_id)
-        draft = Confirm(
-            event_id=self._runtime.ids.event_id(),
-            fact_id=fact_id,
-            actor=mandate.actor,
-            receipt_id=mandate.receipt_id,
-            reason=reason,
-            kept=self._keeping(),
-        )
-        await self.ledger.check(draft)
-        self._proposals.check_limits(fact)
-        self._runtime.reach(FaultPoint.VALIDATED)
-        placements = await self._put(fact, confirmed=True) if _is_current(fact, now) else ()
-        draft = Confirm(
-            event_id=draft.event_id,
-            fact_id=fact_id,
-            actor=draft.actor,
-            receipt_id=draft.receipt_id,
-            reason=reason,
-            kept=draft.kept,
-            placements=placements,
-        )
-        event = await self._record(draft, fact, placements)
-        confirmed = _recorded(fact, fact.tx_time or event.tx_time, fact.seq or event.seq, confirmed=True)
-        return await self._after_write(confirmed, placements, mandate, receipt_id=receipt_id)
-
-    async def _put(self, fact: Fact, *, confirmed: bool = False) -> tuple[Placement, ...]:
-        claimed = fact.provenance is Provenance.CLAIMED and not confirmed
-        if claimed or not _is_current(fact, self._runtime.clock.now()):
-            return ()
-        placements = await self._placer.put_everywhere(fact)
-        self._runtime.reach(FaultPoint.STORED)
-        return placements
-
-    async def _record(self, draft: Assert | Confirm, fact: Fact, placements: tuple[Placement, ...]) -> Any:
-        try:
-            event = await self._recorder.append(draft, placements)
-        except Unrecorded as settled:
-            _, left = await asyncio.shield(self._placer.take_back(fact, self._placer.as_puts(placements)))
-            raise settled.but_only(left) from None
-        except (Refused, ClosedError, *NOT_COMMITTED):
-            # Shielded: a caller that gives up now must not stop the clean-up half-way.
-            await asyncio.shield(self._placer.take_back(fact, self._placer.as_puts(placements)))
-            raise
-        self._runtime.reach(FaultPoint.RECORDED)
-        return event
-
-    async def _after_write(
-        self, fact: Fact, placements: tuple[Placement, ...], mandate: Mandate | None, receipt_id: str | None
-    ) -> WriteResult:
-        """Follow up in the stores what the recorded fact changed: its predecessor is not believed any more."""
-        removals: list[Removal] = []
-        unconfirmed = fact.provenance is Provenance.CLAIMED and not fact.confirmed
-        if fact.supersedes is not None and not unconfirmed:
-            mandate = mandate or Mandate(actor=fact.actor, receipt_id=receipt_id)
-            removals = await self._follow(fact.supersedes, mandate)
-        by_store: dict[str, tuple[str, ...]] = {}
-        for placement in placements:
-            by_store[placement.store] = (*by_store.get(placement.store, ()), placement.external_id)
-        return WriteResult(
-            fact=fact, placements=by_store, removals=tuple(removals), complete=all_gone(removals)
-        )
-
-    async def _as_written(self, fact: Fact) -> WriteResult:
-        """Answer a repeated keyed write with what the first one left."""
-        rows = await self.ledger.placements(fact.fact_id)
-        placements = {store: tuple(p.external_id for p in rows if p.store == store) for store in {p.store for p in rows}}
-        pending = []
-        if fact.supersedes is not None:
-            pending = [p for p in await self.ledger.placements(fact.supersedes) if p.state is PlacementState.DUE]
-        removals = tuple(
-            Removal(store=p.store, external_id=p.external_id, outcome=p.outcome or Outcome.UNVERIFIED, fact_id=p.fact_id)
-            for p in pending
-        )
-        return WriteResult(
-            fact=fact, placements=placements, removals=removals, complete=not removals, duplicate=True
-        )
+        self._proposals.check_clock()
+        return await self._writer.confirm(await self._known_fact(fact_id), mandate, reason)
 
     # --- ledger first -----------------------------------------------------------------------
 
@@ -327,20 +241,15 @@ class AsyncCoordinator:
             receipt_id=mandate.receipt_id,
             reason=check_name(reason, "reason"),
         )
-        try:
+        fact = await self._known_fact(fact_id)
+        # Retracted before: what is left to do is in the stores.
+        with contextlib.suppress(AlreadyRetracted):
             await self._recorder.append(draft)
-        except AlreadyRetracted:
-            # Retracted before: what is left to do is in the stores.
-            pass
         self._runtime.reach(FaultPoint.RECORDED)
-        removals = await self._follow(fact_id, mandate)
-        fact = await self._quietly(self.ledger.get(fact_id))
-        covered = None if fact is None else fact.supersedes
-        restored = [] if covered is None else await self._restore(fact, mandate)
+        removals = await self._following.remove(fact_id, mandate)
+        restored = await self._following.restore(fact, mandate)
         complete = all_gone(removals) and all(item.placed for item in restored)
-        return RetractResult(
-            fact_id=fact_id, removals=tuple(removals), restored=tuple(restored), complete=complete
-        )
+        return RetractResult(fact_id=fact_id, removals=removals, restored=restored, complete=complete)
 
     async def forget(
         self,
@@ -382,77 +291,24 @@ class AsyncCoordinator:
             digest=None if fact.forgotten else self.ledger.digest(fact.value, digest),
             identity=identity,
         )
-        try:
+        # Forgotten before: what is left to do is in the files and in the stores.
+        with contextlib.suppress(Forgotten):
             await self._recorder.append(draft)
-        except Forgotten:
-            # Forgotten before: what is left to do is in the files and in the stores.
-            pass
         self._runtime.reach(FaultPoint.RECORDED)
-        await self._erase()
-        rows = await self._quietly(self.ledger.placements(fact_id)) or []
-        removals = await self._follow(fact_id, mandate, text=text, ask_again=True)
-        notes = await self._notes(rows)
-        erasure = await self._erase()
-        complete = all_gone(removals) and erasure is Erasure.DONE
+        await self._following.erase()
+        rows = await self._following.placements(fact_id)
+        removals = await self._following.remove(fact_id, mandate, text=text, ask_again=True)
+        notes = await self._following.notes(rows)
+        # Once more: only now that every removal is verified may external ids have gone too.
+        erasure = await self._following.erase()
         return ForgetResult(
             fact_id=fact_id,
-            removals=tuple(removals),
+            removals=removals,
             restored=(),
             erasure=erasure,
-            complete=complete,
+            complete=all_gone(removals) and erasure is Erasure.DONE,
             notes=notes,
         )
-
-    async def _follow(
-        self, fact_id: str, mandate: Mandate, *, text: str | None = None, ask_again: bool = False
-    ) -> list[Removal]:
-        """Remove from the stores what the ledger has already decided; never raises for a store or the ledger."""
-        try:
-            return await self._remover.remove_fact(fact_id, mandate, text=text, ask_again=ask_again)
-        except CustodyError as error:
-            return [
-                Removal(
-                    store=name,
-                    external_id="",
-                    outcome=Outcome.UNVERIFIED,
-                    detail=f"not removed yet ({error.code})",
-                    fact_id=fact_id,
-                )
-                for name in self._gates
-            ]
-
-    async def _restore(self, fact: Fact | None, mandate: Mandate) -> list[Restored]:
-        """Place what a retraction brought back: the nearest link of the chain that still stands."""
-        seen = fact
-        while seen is not None and seen.supersedes is not None:
-            restored: list[Restored] = await self._quietly(self._placer.restore(seen.supersedes, mandate)) or []
-            held = await self._quietly(self.ledger.placements(seen.supersedes)) or []
-            if restored or any(row.state is PlacementState.HELD for row in held):
-                return restored
-            seen = await self._quietly(self.ledger.get(seen.supersedes))
-        return []
-
-    async def _erase(self) -> Erasure:
-        erasure = await self._quietly(self.ledger.erase())
-        return Erasure.PENDING if erasure is None else erasure
-
-    async def _notes(self, rows: Sequence[Placement]) -> tuple[str, ...]:
-        notes: list[str] = []
-        for gate in self._gates.values():
-            theirs = [row.to_entry() for row in rows if row.store == gate.name]
-            if theirs:
-                try:
-                    notes += await gate.after_forget(theirs)
-                except CustodyError as error:
-                    notes.append(f"{gate.name}: its clean-up failed ({error.fields.get('cause', error.code)})")
-        return tuple(notes)
-
-    async def _quietly(self, call: Any) -> Any:
-        """Await a question whose failure must not hide what is already recorded."""
-        try:
-            return await call
-        except (LedgerError, ClosedError):
-            return None
 
     # --- sweeping and asking ----------------------------------------------------------------
 
@@ -483,7 +339,7 @@ class AsyncCoordinator:
             BreakerOpen: suspiciously much to remove; nothing was removed.
         """
         self._check_open()
-        if max_removals is not None and (isinstance(max_removals, bool) or max_removals < 0):
+        if max_removals is not None and (type(max_removals) is not int or max_removals < 0):
             raise InvalidInput(field="max_removals", problem="must be a whole number, 0 or more")
         sweep = Sweep(
             ledger=self.ledger,
@@ -514,25 +370,12 @@ class AsyncCoordinator:
     def _mandate(self, actor: object, receipt_id: object) -> Mandate:
         return Mandate(actor=check_name(actor, "actor"), receipt_id=check_optional(receipt_id, "receipt_id"))
 
-    def _keeping(self) -> tuple[str, ...]:
-        return tuple(gate.name for gate in self._gates.values() if gate.keeps)
-
     async def _known_fact(self, fact_id: str) -> Fact:
         fact = await self.ledger.get(fact_id)
         if fact is not None:
             return fact
         standing = (await self.ledger.known([fact_id]))[fact_id]
         raise RepairedId(fact_id=fact_id) if standing is Standing.REPAIRED else UnknownFact(fact_id=fact_id)
-
-
-def _is_current(fact: Fact, now: datetime) -> bool:
-    """A fact that has already ended is recorded, and put into no store."""
-    return fact.valid_to is None or fact.valid_to > now
-
-
-def _recorded(fact: Fact, tx_time: datetime, seq: int, *, confirmed: bool = False) -> Fact:
-    fields = {name: getattr(fact, name) for name in Fact.__dataclass_fields__}
-    return Fact(**{**fields, "tx_time": tx_time, "seq": seq, "confirmed": confirmed})
 
 
 __all__ = ["AsyncCoordinator"]

@@ -7,7 +7,7 @@ the memory it failed on; type and status are enough.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 
 class CustodyError(Exception):
@@ -23,7 +23,9 @@ class CustodyError(Exception):
 
     def _message(self) -> str:
         line = (type(self).__doc__ or "").strip().split("\n\n")[0]
-        return " ".join(line.split()).format_map(_Blank(self.fields))
+        said = " ".join(line.split()).format_map(_Blank(self.fields))
+        left = self.fields.get("left")
+        return f"{said} Entries may be left in: {', '.join(left)}." if left and "{left}" not in line else said
 
     def __getattr__(self, name: str) -> Any:
         fields = self.__dict__.get("fields", {})
@@ -33,6 +35,10 @@ class CustodyError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.fields)
+
+    def leaving(self, stores: list[str]) -> Self:
+        """Return this error, saying in which stores something may be left of what it undid."""
+        return type(self)(**self.fields, left=stores) if stores else self
 
     def to_dict(self) -> dict[str, Any]:
         """Return code, message and fields, ready for JSON."""

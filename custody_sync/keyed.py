@@ -49,9 +49,7 @@ class Keys:
                 continue
             if standing is Standing.ASSERTED:
                 return Reserved(fact_id, holder, await self._earlier(fact_id, request))
-            note = await self._ledger.acquire(
-                TOPIC, fact_id, holder=holder, value='""', ttl=RESERVED_FOR
-            )
+            note = await self._ledger.acquire(TOPIC, fact_id, holder=holder, value='""', ttl=RESERVED_FOR)
             if note.holder != holder:
                 raise WriteInProgress(fact_id=fact_id)
             # Whoever held it before may have recorded the fact between our two questions.

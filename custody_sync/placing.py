@@ -7,8 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from custody_sync.errors import AlreadyPlaced, CustodyError, InvalidInput, LedgerError, Refused, StoreWriteFailed, Terminal
+from custody_sync.errors import (
+    AlreadyPlaced,
+    CustodyError,
+    InvalidInput,
+    Refused,
+    StoreWriteFailed,
+    Terminal,
+)
 from custody_sync.faultpoints import FaultPoint
+from custody_sync.finishing import Finishing
 from custody_sync.ledger import Ledger, Place
 from custody_sync.model import Capability, Entry, Fact, Label, Outcome, Placement, PlacementState, Restored
 from custody_sync.removal import NOT_CONFIGURED, Mandate, Remover
@@ -39,15 +47,22 @@ class Placer:
         gates: the configured stores by name.
         remover: takes back what must not stay.
         runtime: ids and fault points.
+        finishing: sees compensation through when a caller gives up.
     """
 
     def __init__(
-        self, ledger: Ledger, gates: Mapping[str, Gate], remover: Remover, runtime: Runtime
+        self,
+        ledger: Ledger,
+        gates: Mapping[str, Gate],
+        remover: Remover,
+        runtime: Runtime,
+        finishing: Finishing,
     ) -> None:
         self._ledger = ledger
         self._gates = gates
         self._remover = remover
         self._runtime = runtime
+        self._finishing = finishing
 
     async def put_everywhere(self, fact: Fact) -> tuple[Placement, ...]:
         """Put a fact into every store at once; all of them, or none.
@@ -66,11 +81,11 @@ class Placer:
             puts = await asyncio.gather(*tasks)
         except BaseException:
             # Cancelled: what has landed is taken back, what is unknown stays an orphan for the sweep.
-            await asyncio.shield(self._abandon(tasks, fact))
+            await self._finishing.see_through(self._abandon(tasks, fact))
             raise
         failed = [put for put in puts if put.error is not None]
         if failed:
-            raise await self._undo(fact, puts, failed) from None
+            raise await self._finishing.see_through(self._undo(fact, puts, failed))
         return tuple(placement for put in puts for placement in put.placements)
 
     async def _put(self, gate: Gate, fact: Fact) -> Put:
@@ -90,24 +105,22 @@ class Placer:
             )
 
         try:
-            stamped, ids = await gate.put(fact, label)
+            # Asked first: a scope that cannot be told must not leave an entry that cannot be addressed.
             scope = gate.scope_of(fact)
+            stamped, ids = await gate.put(fact, label)
         except CustodyError as error:
             return Put(gate=gate, generation=generation, error=error)
-        return Put(
-            gate=gate,
-            generation=generation,
-            placements=tuple(
-                Placement(
-                    store=gate.name,
-                    external_id=external_id,
-                    fact_id=fact.fact_id,
-                    scope=scope,
-                    stored_at=stamped.stored_at,
-                )
-                for external_id in ids
-            ),
+        placements = tuple(
+            Placement(
+                store=gate.name,
+                external_id=external_id,
+                fact_id=fact.fact_id,
+                scope=scope,
+                stored_at=stamped.stored_at,
+            )
+            for external_id in ids
         )
+        return Put(gate=gate, generation=generation, placements=placements)
 
     async def _abandon(self, tasks: Sequence[asyncio.Future[Put]], fact: Fact) -> None:
         for task in tasks:
@@ -129,8 +142,22 @@ class Placer:
             fact_id=fact.fact_id,
         )
 
+    # --- what a failed write left ---------------------------------------------------------------
+
+    async def take_back_placements(self, fact: Fact, placements: Iterable[Placement]) -> list[str]:
+        """Delete and verify placements the ledger did not take; returns the stores they may be left in."""
+        by_store: dict[str, list[Placement]] = {}
+        for placement in placements:
+            by_store.setdefault(placement.store, []).append(placement)
+        puts = [
+            Put(gate=self._gates[name], generation="", placements=tuple(held))
+            for name, held in by_store.items()
+        ]
+        _, left = await self._finishing.see_through(self.take_back(fact, puts))
+        return left
+
     async def take_back(self, fact: Fact, puts: Iterable[Put]) -> tuple[list[str], list[str]]:
-        """Delete and verify what puts left; returns the stores it was removed from and those it may be left in."""
+        """Delete and verify what puts left; returns where it was removed, and where it may be left."""
         self._runtime.reach(FaultPoint.BEFORE_COMPENSATION)
         asked = list(puts)
         clean = await asyncio.gather(*(self._take_back_one(fact, put) for put in asked))
@@ -139,7 +166,7 @@ class Placer:
         return removed, left
 
     async def _take_back_one(self, fact: Fact, put: Put) -> bool | None:
-        """Return True when it was there and is gone, None when it never arrived, False when nobody can say."""
+        """Return True when it was there and is gone, None when it never was, False when nobody can say."""
         entries = [placement.to_entry(fact.text) for placement in put.placements]
         if put.error is not None and put.gate.can(Capability.FIND):
             try:
@@ -151,24 +178,46 @@ class Placer:
         if not entries:
             # After a lost reply an empty answer proves nothing: the put may still land.
             return None if put.refused else False
+        try:
+            entries = [entry for entry in entries if not await self._stands_for_a_fact(entry)]
+        except CustodyError:
+            # The ledger cannot say whose it is, so it stays; the sweep will know.
+            return False
         outcomes = [(await self._remover.take_away(put.gate, entry))[0] for entry in entries]
-        return all(outcome is Outcome.VERIFIED for outcome in outcomes)
+        return all(outcome is Outcome.VERIFIED for outcome in outcomes) if outcomes else None
 
-    def as_puts(self, placements: Iterable[Placement]) -> list[Put]:
-        """Group placements that the ledger did not take, for `take_back`."""
-        by_store: dict[str, list[Placement]] = {}
-        for placement in placements:
-            by_store.setdefault(placement.store, []).append(placement)
-        return [Put(gate=self._gates[name], generation="", placements=tuple(held)) for name, held in by_store.items()]
+    async def _stands_for_a_fact(self, entry: Entry) -> bool:
+        """Tell whether the ledger placed it: a store that folds equal texts has one id for two facts."""
+        fact_id = entry.fact_id or ""
+        if entry.external_id.startswith(f"{fact_id}."):
+            return False
+        loose = await self._ledger.unaccounted(entry.store, {entry.external_id: fact_id}, keep=True)
+        return not any(
+            found.owner in (None, fact_id) or found.state is PlacementState.GONE for found in loose
+        )
 
     # --- what a retraction brings back ------------------------------------------------------
 
-    async def restore(self, fact_id: str | None, mandate: Mandate, *, limit: int = 1000) -> list[Restored]:
+    async def restore(
+        self,
+        fact_id: str | None,
+        mandate: Mandate,
+        *,
+        limit: int = 1000,
+        after: tuple[str, str] | None = None,
+    ) -> list[Restored]:
         """Place what is owed of one fact, or of all: facts that are believed again and missing in a store."""
-        owed = await self._ledger.owed(fact_id, limit=limit)
+        owed = await self._ledger.owed(fact_id, limit=limit, after=after)
         return list(await asyncio.gather(*(self._restore_one(f, store, mandate) for f, store in owed)))
 
     async def _restore_one(self, fact_id: str, store: str, mandate: Mandate) -> Restored:
+        try:
+            return await self._place_again(fact_id, store, mandate)
+        except CustodyError as error:
+            # Whether it was recorded is unknown: the sweep will know, and removes it if it was not.
+            return Restored(fact_id=fact_id, store=store, detail=f"not recorded ({error.code})")
+
+    async def _place_again(self, fact_id: str, store: str, mandate: Mandate) -> Restored:
         gate = self._gates.get(store)
         fact = await self._ledger.get(fact_id)
         if gate is None or fact is None:
@@ -190,14 +239,15 @@ class Placer:
             await self.take_back(fact, [put])
             held = await self._ledger.placements(fact_id)
             ids = tuple(p.external_id for p in held if p.store == store and p.state is PlacementState.HELD)
-            return Restored(fact_id=fact_id, store=store, external_ids=ids, detail="placed by another process")
+            return Restored(
+                fact_id=fact_id, store=store, external_ids=ids, detail="placed by another process"
+            )
         except Refused as refusal:
             await self.take_back(fact, [put])
             return Restored(fact_id=fact_id, store=store, detail=f"not recorded ({refusal.code})")
-        except LedgerError as error:
-            # Whether it was recorded is unknown: the sweep will know, and removes it if it was not.
-            return Restored(fact_id=fact_id, store=store, detail=f"not recorded ({error.code})")
-        return Restored(fact_id=fact_id, store=store, external_ids=tuple(p.external_id for p in put.placements))
+        return Restored(
+            fact_id=fact_id, store=store, external_ids=tuple(p.external_id for p in put.placements)
+        )
 
 
 def _is_left_by(entry: Entry, put: Put) -> bool:

@@ -12,7 +12,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from custody_sync.canonical import canonical, check_instant, check_name, check_optional, check_text, check_value
+from custody_sync.canonical import (
+    canonical,
+    check_instant,
+    check_name,
+    check_optional,
+    check_text,
+    check_value,
+)
 from custody_sync.errors import (
     ClockSkew,
     CustodyError,
@@ -102,16 +109,22 @@ def read_request(
     checked_space, copied = check_name(space, "space"), check_value(value)
     if subject is None and predicate is None:
         if not isinstance(copied, str):
-            raise InvalidInput(field="value", problem="of a memory without subject and predicate must be text")
+            raise InvalidInput(
+                field="value", problem="of a memory without subject and predicate must be text"
+            )
         subject, predicate = checked_space, FREE_TEXT_PREDICATE
         text = copied if text is None else text
     elif subject is None or predicate is None:
         missing = "subject" if subject is None else "predicate"
-        raise InvalidInput(field=missing, problem="is missing; give subject and predicate, or neither for free text")
+        raise InvalidInput(
+            field=missing, problem="is missing; give subject and predicate, or neither for free text"
+        )
     subject, predicate = check_name(subject, "subject"), check_name(predicate, "predicate")
     stated = default_text(subject, predicate, copied) if text is None else check_text(text, "text")
     if not stated.strip():
-        raise InvalidInput(field="text" if text is not None else "value", problem="must not be empty or blank")
+        raise InvalidInput(
+            field="text" if text is not None else "value", problem="must not be empty or blank"
+        )
     start = None if valid_from is None else check_instant(valid_from, "valid_from")
     end = None if valid_to is None else check_instant(valid_to, "valid_to")
     if start is not None and end is not None and end <= start:
@@ -137,7 +150,7 @@ def read_provenance(provenance: object) -> Provenance:
     if provenance == Provenance.VERIFIED:
         raise InvalidInput(field="provenance", problem="verified needs evidence that was compared")
     try:
-        return Provenance(provenance)
+        return Provenance(str(provenance))
     except ValueError:
         raise InvalidInput(field="provenance", problem="must be claimed or attested") from None
 
@@ -196,6 +209,7 @@ class Proposals:
         """
         for validator in self._validators:
             fact = await self._run(validator, fact)
+        check_fact(fact)
         self.check_limits(fact)
         if fact.valid_from > now + MAX_SKEW:
             raise FutureValidity(field="valid_from", valid_from=format_instant(fact.valid_from))
@@ -225,7 +239,10 @@ class Proposals:
 
 def _rewritten(before: Fact, after: Fact, name: str) -> Fact:
     """Accept a validator's rewriting; a text that was only derived follows the value it came from."""
-    fixed = ("fact_id", "space", "actor", "supersedes", "provenance", "receipt_id")
+    fixed = (
+        "fact_id", "space", "actor", "supersedes", "provenance", "receipt_id",
+        "tx_time", "seq", "confirmed", "forgotten",
+    )  # fmt: skip
     changed = [field for field in fixed if getattr(before, field) != getattr(after, field)]
     if changed:
         raise ValidatorFailed(validator=name, problem=f"it changed {changed[0]}")
@@ -236,4 +253,9 @@ def _rewritten(before: Fact, after: Fact, name: str) -> Fact:
         elif before.text == before.value and isinstance(after.value, str):
             after = replace(after, text=after.value)
     check_fact(after)
-    return replace(after, value=check_value(after.value))
+    return replace(
+        after,
+        value=check_value(after.value),
+        valid_from=check_instant(after.valid_from, "valid_from"),
+        valid_to=None if after.valid_to is None else check_instant(after.valid_to, "valid_to"),
+    )

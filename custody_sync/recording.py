@@ -13,6 +13,7 @@ import tenacity
 from custody_sync.errors import (
     AlreadyRecorded,
     AssertedId,
+    ClosedError,
     LedgerBusy,
     LedgerError,
     LedgerFull,
@@ -27,6 +28,7 @@ from custody_sync.runtime import Runtime
 
 NOT_COMMITTED = (LedgerFull, LedgerBusy, LedgerReadOnly)
 """Errors after which the event is certainly not in the ledger."""
+CLAIM_TRIES = 2
 
 
 class Recorder:
@@ -59,18 +61,18 @@ class Recorder:
             cause = error
         try:
             return await self._insist(draft)
-        except NOT_COMMITTED:
+        except (ClosedError, *NOT_COMMITTED):
             # The first attempt's outcome is still open, so a later "not this time" settles nothing.
             pass
         except (LedgerError, OSError) as error:
             cause = error
         if isinstance(draft, Assert):
-            return await self._claim(draft, placements, cause)
+            return await self.claim(draft, placements, cause)
         raise self._unavailable(draft, placements, cause) from None
 
-    async def _insist(self, draft: Draft) -> Event:
+    async def _insist(self, draft: Draft, tries: int = 0) -> Event:
         retrying = tenacity.AsyncRetrying(
-            stop=tenacity.stop_after_attempt(self._tries),
+            stop=tenacity.stop_after_attempt(tries or self._tries),
             wait=tenacity.wait_exponential(multiplier=0.1, max=5),
             retry=tenacity.retry_if_exception_type((LedgerError, OSError)),
             sleep=self._runtime.sleep,
@@ -79,10 +81,14 @@ class Recorder:
         await self._runtime.sleep(0.05)
         return await retrying(self._ledger.append, draft)
 
-    async def _claim(
-        self, draft: Assert, placements: tuple[Placement, ...], cause: BaseException
-    ) -> Event:
-        """Claim the fact id: won, and the assert can never commit; lost, and it had committed."""
+    async def claim(self, draft: Assert, placements: tuple[Placement, ...], cause: BaseException) -> Event:
+        """Claim the fact id: lost, and the assert had committed; its event is the answer.
+
+        Raises:
+            Unrecorded: won, so the assert can never commit.
+            Refused: lost, to another assert of the same id.
+            LedgerUnavailable: nobody can say.
+        """
         claim = Repair(
             event_id=self._runtime.ids.event_id(),
             fact_id=draft.fact_id,
@@ -91,12 +97,14 @@ class Recorder:
             reason="the outcome of its assert was unknown",
         )
         try:
-            await self._ledger.append(claim)
-        except AssertedId:
-            return await self._ledger.append(draft)
-        except AlreadyRecorded:
-            pass
-        except (LedgerError, OSError):
+            try:
+                await self._insist(claim, CLAIM_TRIES)
+            except AssertedId:
+                return await self._insist(draft)
+            except AlreadyRecorded:
+                # A sweep was first with it, which settles it as well.
+                pass
+        except (LedgerError, ClosedError, OSError):
             raise self._unavailable(draft, placements, cause) from None
         raise Unrecorded(self._unavailable(draft, placements, cause))
 
@@ -108,7 +116,7 @@ class Recorder:
         return LedgerUnavailable(name=self._ledger.name, cause=kind, fact_id=draft.fact_id, entries=entries)
 
 
-class Unrecorded(Exception):  # noqa: N818  # a signal between two modules, never seen by a caller
+class Unrecorded(Exception):  # a signal between two modules, never seen by a caller
     """The id was claimed, so the event is certainly not recorded; carries the error for the caller."""
 
     def __init__(self, error: LedgerUnavailable) -> None:
@@ -120,4 +128,3 @@ class Unrecorded(Exception):  # noqa: N818  # a signal between two modules, neve
         fields = dict(self.error.fields)
         fields["entries"] = [entry for entry in fields["entries"] if entry["store"] in stores]
         return LedgerUnavailable(**fields)
-

@@ -66,12 +66,18 @@ class LoopThread:
         try:
             return future.result()
         except KeyboardInterrupt:
+            # `close` waits for what the cancellation has to clean up.
             future.cancel()
             raise
 
+    @property
+    def stopped(self) -> bool:
+        """True when nothing runs here any more, or never did in this process."""
+        return self._loop.is_closed() or self._pid != os.getpid()
+
     def stop(self) -> None:
         """End the loop and its thread."""
-        if self._loop.is_closed() or self._pid != os.getpid():
+        if self.stopped:
             return
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -147,6 +153,8 @@ class Coordinator:
         """Refuse further work, close the ledger if it was opened here, end the loop thread."""
         self._thread.refuse_inside_loop()
         own, self._own = self._own, None
+        if not self._thread.stopped:
+            self._thread.run(self._custody.close())
         if own is not None:
             self._thread.run(own.close())
         self._thread.stop()
@@ -198,7 +206,9 @@ class Coordinator:
             self._custody.confirm(fact_id, actor=actor, reason=reason, receipt_id=receipt_id)
         )
 
-    def retract(self, fact_id: str, *, actor: str, reason: str, receipt_id: str | None = None) -> RetractResult:
+    def retract(
+        self, fact_id: str, *, actor: str, reason: str, receipt_id: str | None = None
+    ) -> RetractResult:
         """Retract a fact everywhere; see `AsyncCoordinator.retract`."""
         return self._thread.run(
             self._custody.retract(fact_id, actor=actor, reason=reason, receipt_id=receipt_id)

@@ -1,0 +1,93 @@
+"""What the stores still have to do once the ledger has decided.
+
+Nothing here raises for a store or for the ledger: the event is recorded, so whatever cannot be
+done now is named in the result and left to the next call, to `repair` and to `verify`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from custody_sync.errors import CustodyError
+from custody_sync.ledger import Ledger
+from custody_sync.model import Erasure, Fact, Outcome, Placement, PlacementState, Removal, Restored
+from custody_sync.placing import Placer
+from custody_sync.removal import Mandate, Remover
+from custody_sync.stores import Gate
+
+
+class FollowUp:
+    """Brings the stores to where the ledger is.
+
+    Args:
+        ledger: what is decided.
+        gates: the configured stores by name.
+        remover: takes entries away.
+        placer: puts back what is believed again.
+    """
+
+    def __init__(self, ledger: Ledger, gates: Mapping[str, Gate], remover: Remover, placer: Placer) -> None:
+        self._ledger = ledger
+        self._gates = gates
+        self._remover = remover
+        self._placer = placer
+
+    async def remove(
+        self, fact_id: str, mandate: Mandate, *, text: str | None = None, ask_again: bool = False
+    ) -> tuple[Removal, ...]:
+        """Remove what is due of a fact; where the ledger cannot be asked, say so for every store."""
+        try:
+            return tuple(await self._remover.remove_fact(fact_id, mandate, text=text, ask_again=ask_again))
+        except CustodyError as error:
+            return tuple(
+                Removal(
+                    store=name,
+                    external_id="",
+                    outcome=Outcome.UNVERIFIED,
+                    detail=f"not removed yet ({error.code})",
+                    fact_id=fact_id,
+                )
+                for name in self._gates or ("",)
+            )
+
+    async def restore(self, fact: Fact, mandate: Mandate) -> tuple[Restored, ...]:
+        """Place what a retraction brought back: the nearest link of the chain that still stands."""
+        seen: Fact | None = fact
+        while seen is not None and (covered := seen.supersedes) is not None:
+            try:
+                restored = await self._placer.restore(covered, mandate)
+                held = await self._ledger.placements(covered)
+                seen = await self._ledger.get(covered)
+            except CustodyError as error:
+                return (Restored(fact_id=covered, store="", detail=f"not known ({error.code})"),)
+            if restored or any(row.state is PlacementState.HELD for row in held):
+                return tuple(restored)
+        return ()
+
+    async def erase(self) -> Erasure:
+        """Drive erased values out of the ledger's files; pending where that cannot be told."""
+        try:
+            return await self._ledger.erase()
+        except (CustodyError, OSError):
+            return Erasure.PENDING
+
+    async def placements(self, fact_id: str) -> list[Placement]:
+        """Return where a fact is or was held; nothing where the ledger cannot be asked."""
+        try:
+            return await self._ledger.placements(fact_id)
+        except CustodyError:
+            return []
+
+    async def notes(self, rows: Sequence[Placement]) -> tuple[str, ...]:
+        """Let the stores clean up after a forget, and say what they leave behind."""
+        notes: list[str] = []
+        for gate in self._gates.values():
+            theirs = [row.to_entry() for row in rows if row.store == gate.name]
+            if theirs:
+                try:
+                    notes += await gate.after_forget(theirs)
+                except CustodyError as error:
+                    notes.append(
+                        f"{gate.name}: its clean-up failed ({error.fields.get('cause', error.code)})"
+                    )
+        return tuple(notes)

@@ -1,0 +1,183 @@
+"""Stores first, then the ledger: what `write` and `confirm` share.
+
+A fact is recorded only after every store has confirmed it. Whatever keeps it from being
+recorded takes back what the stores already hold, or says where something may be left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from custody_sync.errors import ClosedError, CustodyError, InvalidInput, Refused
+from custody_sync.faultpoints import FaultPoint
+from custody_sync.finishing import Finishing
+from custody_sync.following import FollowUp
+from custody_sync.ledger import Assert, Confirm, Ledger
+from custody_sync.model import (
+    Event,
+    Fact,
+    Outcome,
+    Placement,
+    PlacementState,
+    Provenance,
+    Removal,
+    WriteResult,
+)
+from custody_sync.placing import Placer
+from custody_sync.proposing import Proposals, Request
+from custody_sync.recording import NOT_COMMITTED, Recorder, Unrecorded
+from custody_sync.removal import Mandate, all_gone
+from custody_sync.runtime import Runtime
+from custody_sync.stores import Gate
+
+
+class Writer:
+    """Takes a fact through the stores into the ledger.
+
+    Args:
+        ledger: checks before, records after.
+        gates: the configured stores by name.
+        proposals: validators, limits and clocks.
+        placer: puts into the stores, and takes back.
+        recorder: appends, and settles unknown outcomes.
+        following: removes what a new fact supersedes.
+        finishing: sees compensation through when a caller gives up.
+        runtime: clock, ids and fault points.
+    """
+
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        gates: Mapping[str, Gate],
+        proposals: Proposals,
+        placer: Placer,
+        recorder: Recorder,
+        following: FollowUp,
+        finishing: Finishing,
+        runtime: Runtime,
+    ) -> None:
+        self._ledger = ledger
+        self._kept = tuple(gate.name for gate in gates.values() if gate.keeps)
+        self._proposals = proposals
+        self._placer = placer
+        self._recorder = recorder
+        self._following = following
+        self._finishing = finishing
+        self._runtime = runtime
+
+    async def write(self, request: Request, fact_id: str, now: datetime) -> WriteResult:
+        """Write a checked request under an id; all of it, or an error that says what is left."""
+        fact = await self._proposals.validate(request.to_fact(fact_id, now), now)
+        draft = Assert(
+            event_id=self._runtime.ids.event_id(),
+            fact=fact,
+            kept=self._kept,
+            request=None if request.idempotency_key is None else request.digest(),
+        )
+        if fact.supersedes is not None:
+            await self._ledger.check(draft)
+        self._runtime.reach(FaultPoint.VALIDATED)
+        placements = await self._put(fact, quarantined=fact.provenance is Provenance.CLAIMED)
+        event = await self._record(replace(draft, placements=placements), fact, placements)
+        recorded = replace(fact, tx_time=event.tx_time, seq=event.seq)
+        return await self._result(recorded, placements, Mandate(actor=fact.actor, receipt_id=fact.receipt_id))
+
+    async def confirm(self, fact: Fact, mandate: Mandate, reason: str | None) -> WriteResult:
+        """Place a claimed fact, then record that it is believed."""
+        draft = Confirm(
+            event_id=self._runtime.ids.event_id(),
+            fact_id=fact.fact_id,
+            actor=mandate.actor,
+            receipt_id=mandate.receipt_id,
+            reason=reason,
+            kept=self._kept,
+        )
+        await self._ledger.check(draft)
+        self._proposals.check_limits(fact)
+        self._runtime.reach(FaultPoint.VALIDATED)
+        placements = await self._put(fact, quarantined=False)
+        await self._record(replace(draft, placements=placements), fact, placements)
+        return await self._result(replace(fact, confirmed=True), placements, mandate)
+
+    async def _put(self, fact: Fact, *, quarantined: bool) -> tuple[Placement, ...]:
+        ended = fact.valid_to is not None and fact.valid_to <= self._runtime.clock.now()
+        if quarantined or ended:
+            return ()
+        placements = await self._placer.put_everywhere(fact)
+        self._runtime.reach(FaultPoint.STORED)
+        return placements
+
+    async def _record(self, draft: Assert | Confirm, fact: Fact, placements: tuple[Placement, ...]) -> Event:
+        try:
+            event = await self._recorder.append(draft, placements)
+        except asyncio.CancelledError as cancelled:
+            await self._finishing.see_through(self._give_up(draft, fact, placements, cancelled))
+            raise
+        except Unrecorded as settled:
+            problem = settled
+        except (Refused, InvalidInput, ClosedError, *NOT_COMMITTED) as error:
+            left = await self._placer.take_back_placements(fact, placements)
+            raise error.leaving(left) from None
+        else:
+            self._runtime.reach(FaultPoint.RECORDED)
+            return event
+        left = await self._placer.take_back_placements(fact, placements)
+        raise problem.but_only(left)
+
+    async def _give_up(
+        self, draft: Assert | Confirm, fact: Fact, placements: tuple[Placement, ...], cause: BaseException
+    ) -> None:
+        """Settle an append whose caller was cancelled: recorded whole, or taken back."""
+        if not isinstance(draft, Assert):
+            # A confirm claims no id, so nothing can be settled against it: its entries wait for the sweep.
+            return
+        try:
+            await self._recorder.claim(draft, placements, cause)
+        except (Unrecorded, Refused):
+            await self._placer.take_back_placements(fact, placements)
+        except CustodyError:
+            return
+
+    async def _result(self, fact: Fact, placements: tuple[Placement, ...], mandate: Mandate) -> WriteResult:
+        """Follow up in the stores what the fact changed: its predecessor is not believed any more."""
+        removals: tuple[Removal, ...] = ()
+        unconfirmed = fact.provenance is Provenance.CLAIMED and not fact.confirmed
+        if fact.supersedes is not None and not unconfirmed:
+            removals = await self._following.remove(fact.supersedes, mandate)
+        return WriteResult(
+            fact=fact, placements=_by_store(placements), removals=removals, complete=all_gone(removals)
+        )
+
+    async def as_written(self, fact: Fact) -> WriteResult:
+        """Answer a repeated keyed write with what the first one left."""
+        held = (PlacementState.HELD, PlacementState.KEPT)
+        placements = [p for p in await self._ledger.placements(fact.fact_id) if p.state in held]
+        covered = [] if fact.supersedes is None else await self._ledger.placements(fact.supersedes)
+        removals = tuple(
+            Removal(
+                store=p.store,
+                external_id=p.external_id,
+                outcome=p.outcome or Outcome.UNVERIFIED,
+                fact_id=p.fact_id,
+            )
+            for p in covered
+            if p.state is PlacementState.DUE
+        )
+        return WriteResult(
+            fact=fact,
+            placements=_by_store(placements),
+            removals=removals,
+            complete=not removals,
+            duplicate=True,
+        )
+
+
+def _by_store(placements: list[Placement] | tuple[Placement, ...]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for placement in placements:
+        found[placement.store] = (*found.get(placement.store, ()), placement.external_id)
+    return found
