@@ -111,6 +111,35 @@ class Told:
         return fact_id
 
 
+def read_log(folder: Path) -> list[Logged]:
+    """Return the log, each hash, link and commitment checked on the way."""
+    with closing(_open(folder)) as ledger:
+        rows = ledger.execute(
+            "select e.seq, body, hash, content, content_salt, identity, identity_salt, refs, refs_salt "
+            "from events e left join sealed s on s.seq = e.seq order by e.seq"
+        ).fetchall()
+        head = ledger.execute("select seq, hash, count from head").fetchone()
+    events, prev = [], "0" * 64
+    for seq, body, digest, *parts in rows:
+        said = json.loads(body)
+        assert hashlib.sha256(body.encode()).hexdigest() == digest, f"event {seq} does not match its hash"
+        assert (said["prev"], said["seq"]) == (prev, seq), f"event {seq} is not linked to the one before"
+        prev, sealed = digest, {}
+        for name, text, salt in zip(SECTIONS, parts[::2], parts[1::2], strict=True):
+            assert (text is None) == (salt is None), f"event {seq}: {name} went without its salt"
+            if text is not None:
+                sealed[name] = json.loads(text)
+                commitment = hashlib.sha256(salt + text.encode()).hexdigest()
+                assert commitment == said["sealed"][name], f"event {seq}: {name} was altered"
+        events.append(Logged(seq, said["kind"], said["fact_id"], said["data"], sealed))
+    assert head == (len(rows), prev, len(rows)), "the head is not the last event"
+    return events
+
+
+def _open(folder: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{(folder / 'custody.db').as_uri()}?mode=ro", uri=True)
+
+
 @dataclass(frozen=True)
 class Oracle:
     """Judges one ledger folder and the two stores of one search path.
@@ -125,40 +154,16 @@ class Oracle:
 
     # --- what there is ----------------------------------------------------------------------
 
-    def log(self) -> list[Logged]:
-        """Return the log, each hash, link and commitment checked on the way."""
-        with closing(self._ledger()) as ledger:
-            rows = ledger.execute(
-                "select e.seq, e.body, e.hash, content, content_salt, identity, identity_salt, refs, refs_salt "
-                "from events e left join sealed s on s.seq = e.seq order by e.seq"
-            ).fetchall()
-            head = ledger.execute("select seq, hash, count from head").fetchone()
-        events, prev = [], "0" * 64
-        for seq, body, digest, *parts in rows:
-            said = json.loads(body)
-            assert hashlib.sha256(body.encode()).hexdigest() == digest, f"event {seq} does not match its hash"
-            assert (said["prev"], said["seq"]) == (prev, seq), f"event {seq} is not linked to the one before"
-            prev, sealed = digest, {}
-            for name, text, salt in zip(SECTIONS, parts[::2], parts[1::2], strict=True):
-                assert (text is None) == (salt is None), f"event {seq}: {name} went without its salt"
-                if text is not None:
-                    sealed[name] = json.loads(text)
-                    commitment = hashlib.sha256(salt + text.encode()).hexdigest()
-                    assert commitment == said["sealed"][name], f"event {seq}: {name} was altered"
-            events.append(Logged(seq, said["kind"], said["fact_id"], said["data"], sealed))
-        assert head == (len(rows), prev, len(rows)), "the head is not the last event"
-        return events
-
     def told(self) -> Told:
         """Return what the log says."""
         told = Told()
-        for event in self.log():
+        for event in read_log(self.folder):
             told.take(event)
         return told
 
     def ledger_id(self) -> str:
         """Return the id that stands in the labels."""
-        with closing(self._ledger()) as ledger:
+        with closing(_open(self.folder)) as ledger:
             (raw,) = ledger.execute("select value from settings where name = 'ledger_id'").fetchone()
         return bytes(raw).decode()
 
@@ -238,7 +243,7 @@ class Oracle:
 
     def _check_tables(self, told: Told, believed: set[str], expected: dict[Key, str], now: str) -> None:
         """Hold the ledger's derived tables against its log."""
-        with closing(self._ledger()) as ledger:
+        with closing(_open(self.folder)) as ledger:
             query = "select fact_id from facts where live and coalesce(valid_to, '9') > ?"
             live = ledger.execute(query, (now,))
             assert {fact_id for (fact_id,) in live} == believed, "the facts table believes something else"
@@ -256,9 +261,6 @@ class Oracle:
             assert owed == [], "something is owed"
             topics = {topic for (topic,) in ledger.execute("select distinct topic from notes")}
             assert topics <= {"reservation"}, f"a note is left: {sorted(topics)}"
-
-    def _ledger(self) -> sqlite3.Connection:
-        return sqlite3.connect(f"{(self.folder / 'custody.db').as_uri()}?mode=ro", uri=True)
 
 
 def _instant(now: datetime) -> str:

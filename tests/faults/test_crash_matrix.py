@@ -1,4 +1,4 @@
-"""Each operation is killed at each fault point, each time it gets there, and one repair mends what it left."""
+"""Each operation is killed at each fault point, each time it gets there, and one repair mends the rest."""
 
 from __future__ import annotations
 
@@ -365,7 +365,7 @@ def test_every_fault_point_is_reached_by_an_operation(matrix: Matrix) -> None:
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_one_repair_mends_a_process_killed_at_any_point(matrix: Matrix, operation: str) -> None:
-    """I1 to I6 hold after a kill at each point, each time it is reached, and one repair eleven minutes later."""
+    """I1 to I6 hold after a kill at each point, each time it is reached, and one repair."""
     template, began = matrix.templates[operation], time.monotonic()
     matrix.each(lambda crash: matrix.run(template, crash), template.crashes())
     matrix.seconds += time.monotonic() - began
