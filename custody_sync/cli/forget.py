@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
 
 import typer
 
@@ -18,7 +18,8 @@ from custody_sync.cli.options import (
     actor_of,
 )
 from custody_sync.cli.output import Output
-from custody_sync.cli.session import open_custody, run
+from custody_sync.cli.session import open_custody, open_ledger, run
+from custody_sync.coordinator import AsyncCoordinator
 from custody_sync.errors import CustodyError, InvalidInput, LedgerError, UnknownFact
 from custody_sync.ledger import Ledger
 from custody_sync.model import Erasure, Fact, ForgetResult, PlacementState
@@ -57,44 +58,53 @@ def forget(
     be erased is shown first. On a terminal you are asked; anywhere else, and with --json, --yes is
     needed.
     """
+    settings = load_settings(config, ledger)
+    who = actor_of(actor, settings)
+    output = Output(json=json)
+    if not (yes or dry_run or output.interactive):
+        problem = "erasing cannot be undone; where nobody can be asked it needs --yes"
+        raise InvalidInput(field="forget", problem=problem)
 
-    async def work(output: Output) -> int:
-        settings = load_settings(config, ledger)
-        who = actor_of(actor, settings)
-        if not (yes or dry_run or output.interactive):
-            problem = "erasing cannot be undone; where nobody can be asked it needs --yes"
-            raise InvalidInput(field="forget", problem=problem)
-        async with open_custody(settings, output) as (opened, custody):
+    async def plan(output: Output) -> list[str]:
+        async with open_ledger(settings, read_only=True) as opened:
             facts = [await _known(opened, fact_id) for fact_id in dict.fromkeys(fact_ids)]
             planned = await _preview(opened, facts, output)
-            if dry_run:
-                output.document({"planned": planned})
-                return FINDING
-            if not yes and not _agreed(output, len(facts)):
-                output.note("Nothing was erased.")
-                return REFUSED
-            results: list[ForgetResult] = []
-            failures: list[CustodyError] = []
-            with output.working("erasing", len(facts)) as step:
-                for fact in facts:
-                    try:
-                        result = await custody.forget(
-                            fact.fact_id,
-                            actor=who,
-                            reason=reason,
-                            digest=digest,
-                            identity=identity,
-                            receipt_id=receipt_id,
-                        )
-                        results.append(result)
-                    except LedgerError:
-                        raise
-                    except CustodyError as error:
-                        failures.append(error)
-                    step()
+        if dry_run:
+            output.document({"planned": planned})
+        return [fact.fact_id for fact in facts]
+
+    async def erase(output: Output) -> int:
+        how = {"digest": digest, "identity": identity, "receipt_id": receipt_id}
+        async with open_custody(settings, output) as (_, custody):
+            with output.working("erasing", len(known)) as step:
+                results, failures = await _erase(custody, known, step, actor=who, reason=reason, **how)
         return _show(output, results, failures)
 
-    return run(work, json=json)
+    known = run(plan, json=json)
+    if dry_run:
+        return FINDING
+    # Asked between two event loops: inside one, Ctrl-C would have to be pressed twice.
+    if not yes and not _agreed(output, len(known)):
+        output.note("Nothing was erased.")
+        return REFUSED
+    return run(erase, json=json)
+
+
+async def _erase(
+    custody: AsyncCoordinator, fact_ids: Sequence[str], step: Callable[[], None], **how: Any
+) -> tuple[list[ForgetResult], list[CustodyError]]:
+    """Erase one after the other; a refusal does not stop the rest, a ledger that is gone does."""
+    results: list[ForgetResult] = []
+    failures: list[CustodyError] = []
+    for fact_id in fact_ids:
+        try:
+            results.append(await custody.forget(fact_id, **how))
+        except LedgerError:
+            raise
+        except CustodyError as error:
+            failures.append(error)
+        step()
+    return results, failures
 
 
 async def _known(ledger: Ledger, fact_id: str) -> Fact:
@@ -113,7 +123,7 @@ async def _preview(ledger: Ledger, facts: Sequence[Fact], output: Output) -> lis
         for fact, stores in zip(facts, where, strict=True)
     ]
     # A log that keeps this preview must not keep the value that is about to be erased.
-    if output.err.is_terminal:
+    if output.seen:
         columns.append("text")
         rows = [[*row, fact.text or ""] for row, fact in zip(rows, facts, strict=True)]
     output.preview("to be erased", columns, rows)

@@ -90,9 +90,14 @@ class Output:
         self.err = _console(sys.stderr)
 
     @property
+    def seen(self) -> bool:
+        """True when a person, not a log, reads stderr. Rich would also say so for FORCE_COLOR."""
+        return sys.stderr.isatty()
+
+    @property
     def interactive(self) -> bool:
         """True when a person can be asked: stdin and stderr are a terminal, and it is not for a program."""
-        return not self.json and sys.stdin is not None and sys.stdin.isatty() and self.err.is_terminal
+        return not self.json and sys.stdin is not None and sys.stdin.isatty() and self.seen
 
     def document(self, value: Any) -> None:
         """Print the JSON document, if one was asked for."""
@@ -154,8 +159,7 @@ class Output:
         columns = [TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn()]
         if total is not None:
             columns.insert(2, MofNCompleteColumn())
-        shown = self.err.is_terminal and not self.json
-        with Progress(*columns, console=self.err, transient=True, disable=not shown) as progress:
+        with Progress(*columns, console=self.err, transient=True, disable=not self.seen) as progress:
             task = progress.add_task(what, total=total)
             yield lambda: progress.advance(task)
 
