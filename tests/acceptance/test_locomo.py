@@ -1,0 +1,154 @@
+"""Real conversations through both stores; one speaker is erased, and everybody else stays as they were."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psycopg
+import pytest
+from fix_oracle import Oracle
+from fix_world import World, open_busy_world
+
+from custody_sync import AsyncCoordinator, Ledger
+from custody_sync.model import Erasure, Outcome, WriteResult
+
+FOLDER = Path(__file__).parents[3] / "shared" / "data" / "locomo"
+# Three of the ten have a John, so that erasing one of them must tell him from the others.
+CONVERSATIONS = ("41", "43", "47")
+ERASED = "locomo:41:John"
+AT_ONCE = 24
+CLERK = "agent:listener"
+TEXTS = {"agent": "select value->>'text' from store", "memories": "select text from memories"}
+
+T, U = TypeVar("T"), TypeVar("U")
+
+pytestmark = pytest.mark.skipif(
+    not FOLDER.is_dir(),
+    reason="the conversations (CC BY-NC) may not be copied into the project and are not beside it",
+)
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What somebody noted about a speaker, and the turns of the dialogue that say so."""
+
+    space: str
+    text: str
+    turns: str
+
+
+def observations(conversation: Path) -> Iterator[Observation]:
+    """Read one conversation's observations, session by session."""
+    for name, said in json.loads(conversation.read_text()).items():
+        if re.fullmatch(r"session_\d+_observation", name):
+            for speaker, noted in said.items():
+                for text, turns in noted:
+                    joined = turns if isinstance(turns, str) else ", ".join(turns)
+                    yield Observation(f"locomo:{conversation.stem}:{speaker}", text, joined)
+
+
+def conversations() -> list[Path]:
+    """Return three conversations, or all where CUSTODY_SYNC_LOCOMO=all asks for them."""
+    everything = os.environ.get("CUSTODY_SYNC_LOCOMO") == "all"
+    return [path for path in sorted(FOLDER.glob("*.json")) if everything or path.stem in CONVERSATIONS]
+
+
+async def at_once(work: Callable[[T], Awaitable[U]], items: Iterable[T]) -> list[U]:
+    """Do some work on many items side by side."""
+    limit = asyncio.Semaphore(AT_ONCE)
+
+    async def one(item: T) -> U:
+        async with limit:
+            return await work(item)
+
+    return list(await asyncio.gather(*map(one, items)))
+
+
+def needle(text: str) -> bytes:
+    """Return the longest piece of a text that JSON writes as it is."""
+    return max(re.split(r'["\\\x00-\x1f]', text), key=len).encode()
+
+
+def in_files(oracle: Oracle, texts: Iterable[str]) -> set[str]:
+    """Return the texts of which a file of the ledger's folder holds a piece."""
+    images = [path.read_bytes() for path in oracle.files()]
+    return {text for text in texts if any(needle(text) in image for image in images)}
+
+
+def in_stores(engine: psycopg.Connection[Any]) -> dict[str, Counter[str]]:
+    """Return every text of either store, by plain SQL."""
+    return {store: Counter(text for (text,) in engine.execute(query)) for store, query in TEXTS.items()}
+
+
+async def served(world: World, asked: Iterable[Observation]) -> dict[str, set[Observation]]:
+    """Return, for each store, what its own search over everything serves when asked with its very text."""
+    found: dict[str, set[Observation]] = {}
+    for store in world.stores:
+
+        async def ask(noted: Observation, store: Any = store) -> Observation | None:
+            hits = [hit.entry for hit in await store.search(noted.text, 20, None)]
+            return noted if any((e.text, e.space) == (noted.text, noted.space) for e in hits) else None
+
+        found[store.name] = set(filter(None, await at_once(ask, asked)))
+    return found
+
+
+async def test_one_speaker_is_erased_and_nobody_else(database_uri: str, tmp_path: Path) -> None:
+    """Nothing erased is in a store, its search or a file of the ledger; all others are untouched."""
+    noted = [item for path in conversations() for item in observations(path)]
+    erased = [item for item in noted if item.space == ERASED]
+    others = [item for item in noted if item.space != ERASED]
+    assert len(erased) > 100
+    assert len(others) > 500
+    assert not any(needle(item.text).decode() in other.text for item in erased for other in others)
+    async with (
+        open_busy_world(database_uri) as world,
+        await Ledger.open(f"sqlite:///{tmp_path / 'custody.db'}", create=True) as ledger,
+        AsyncCoordinator(ledger, stores=world.stores) as custody,
+    ):
+        with psycopg.connect(database_uri, autocommit=True) as engine:
+            oracle = Oracle(tmp_path, engine)
+
+            async def write(item: Observation) -> WriteResult:
+                return await custody.write(
+                    value=item.text, space=item.space, actor=CLERK, receipt_id=item.turns
+                )
+
+            written = await at_once(write, noted)
+            assert in_stores(engine) == {key: Counter(item.text for item in noted) for key in TEXTS}
+            assert in_files(oracle, (item.text for item in noted)) == {item.text for item in noted}
+            sample = others[:: len(others) // 60]
+            for store, found in (await served(world, erased + sample)).items():
+                assert found == {*erased, *sample}, f"{store} does not serve what it holds"
+
+            theirs = {w.fact.fact_id for w in written if w.fact.space == ERASED}
+            page = await ledger.as_of(space=ERASED, limit=1000)
+            assert {fact.fact_id for fact in page} == theirs
+
+            async def forget(fact_id: str) -> None:
+                result = await custody.forget(fact_id, actor=CLERK, reason="asked to", identity=True)
+                assert {removal.outcome for removal in result.removals} == {Outcome.VERIFIED}
+                assert {removal.store for removal in result.removals} == set(TEXTS)
+                assert result.erasure is Erasure.DONE
+                assert result.complete
+
+            held = oracle.held()
+            await at_once(forget, sorted(theirs))
+
+            assert in_files(oracle, (item.text for item in erased)) == set()
+            assert in_stores(engine) == {key: Counter(item.text for item in others) for key in TEXTS}
+            assert oracle.says(ERASED) == []
+            for store, found in (await served(world, erased + sample)).items():
+                assert found == set(sample), f"{store} serves somebody wrong"
+            assert oracle.held() == {key: whose for key, whose in held.items() if whose not in theirs}
+            assert await ledger.as_of(space=ERASED) == []
+            believed = oracle.judge(ledger.now(), kept=(w.fact.fact_id for w in written))
+            assert believed == {w.fact.fact_id for w in written} - theirs
