@@ -50,7 +50,7 @@ class Settings:
         if self.ledger is None:
             raise InvalidInput(
                 field="ledger",
-                problem=f"none is named; give --ledger, set {LEDGER_VARIABLE} or run `custody-sync init` first",
+                problem=f"give --ledger, set {LEDGER_VARIABLE} or run `custody-sync init` first",
             )
         return self.ledger
 
