@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,9 @@ from uuid import UUID
 import pytest
 from fix_custody import ACTOR, BRIEF, LATER, Desk, error_of, open_desk
 
-from custody_sync import errors
+from custody_sync import AsyncCoordinator, errors
 from custody_sync.faultpoints import FaultPoint
-from custody_sync.ledger import Ledger, Place, Retract
+from custody_sync.ledger import Ledger, Retract
 from custody_sync.model import (
     Capability,
     Entry,
@@ -23,7 +24,6 @@ from custody_sync.model import (
     Label,
     Limits,
     Outcome,
-    Placement,
     PlacementState,
     Provenance,
 )
@@ -121,13 +121,11 @@ async def test_validate_ledgers_own_checks_by_name(desk: Desk) -> None:
     await desk.written("trial", supersedes=first)
     gone = await desk.written("x", subject="acct:7")
     await desk.retract(gone)
+    third = await desk.written("x", subject="acct:8")
     puts = {name: store.calls["put"] for name, store in desk.stores.items()}
     head = await desk.ledger.head()
     await error_of(desk.write("free", supersedes=first), errors.AlreadyCovered)
     await error_of(desk.write("free", subject="acct:7", supersedes=gone), errors.AlreadyRetracted)
-    third = await desk.written("x", subject="acct:8")
-    puts = {name: store.calls["put"] for name, store in desk.stores.items()}
-    head = await desk.ledger.head()
     early = desk.clock.now() - MINUTE
     await error_of(
         desk.write("y", subject="acct:8", supersedes=third, valid_from=early), errors.StartsTooEarly
@@ -403,30 +401,23 @@ async def test_ledger_refuses_stale_confirm_and_place(desk: Desk) -> None:
 
 
 async def test_ledger_refuses_removed_external_ids(desk: Desk) -> None:
-    """An external id that was removed can never be placed again."""
-    written = await desk.write()
-    fact_id, (external_id,) = written.fact.fact_id, written.placements["memories"]
-    tip = await desk.written("free", supersedes=fact_id)
-    await desk.retract(tip)
-    again = Placement(
-        store="elsewhere",
-        external_id="x",
-        fact_id=fact_id,
-        scope=None,
-        stored_at=desk.clock.now(),
-    )
-    await desk.ledger.append(Place(event_id="e1", fact_id=fact_id, actor=ACTOR, placements=(again,)))
-    removed = Placement(
-        store="memories",
-        external_id=external_id,
-        fact_id=fact_id,
-        scope=None,
-        stored_at=desk.clock.now(),
-    )
-    desk.stores["memories"].drop(desk.held_of(fact_id)["memories"][0])
-    draft = Place(event_id="e2", fact_id=fact_id, actor=ACTOR, placements=(removed,))
-    with pytest.raises((errors.StalePlacement, errors.AlreadyPlaced)):
-        await desk.ledger.append(draft)
+    """A store that answers with an external id that was removed cannot get the fact placed under it again."""
+    base = await desk.write("pro")
+    tip = await desk.written("free", supersedes=base.fact.fact_id)
+    removed = base.placements["agent"]
+
+    class Repeating(MemoryStore):
+        async def put(self, fact: Fact, label: Label) -> Sequence[str]:
+            return removed
+
+    custody = desk.coordinator(stores=[desk.stores["memories"], Repeating("agent")])
+    result = await custody.retract(tip, actor=ACTOR, reason="wrong")
+    assert {(r.store, r.detail) for r in result.restored} == {
+        ("memories", ""),
+        ("agent", "not recorded (stale_placement)"),
+    }
+    assert not result.complete
+    assert await desk.ledger.owed() == [(base.fact.fact_id, "agent")]
 
 
 async def test_ledger_refusal_compensates(desk: Desk) -> None:
@@ -665,8 +656,6 @@ async def test_removal_asks_six_times_with_growing_waits(tmp_path: Path) -> None
         store.faults.index_lag = FOREVER
         times = []
 
-        class Watched(MemoryStore): ...
-
         ask = store.verify_deleted
 
         async def watched(entry: Entry) -> bool:
@@ -725,7 +714,7 @@ async def test_c18_a_404_for_a_wrong_scope_is_no_proof(tmp_path: Path) -> None:
         async def put(self, fact: Fact, label: Label) -> Sequence[str]:
             self._scope = "old"
             ids = self._take(fact, label)
-            self._held[ids[0]] = __import__("dataclasses").replace(self._held[ids[0]], scope="old")
+            self._held[ids[0]] = replace(self._held[ids[0]], scope="old")
             return ids
 
         async def verify_deleted(self, entry: Entry) -> bool:
@@ -748,7 +737,7 @@ async def test_external_id_of_another_fact_is_never_deleted(desk: Desk) -> None:
     (key,) = first.placements["agent"]
     relabelled = dict(desk.stores["agent"].metadata(key)) | {"fact_id": second}
     held = desk.stores["agent"]._held[key]
-    desk.stores["agent"]._held[key] = __import__("dataclasses").replace(held, metadata=relabelled)
+    desk.stores["agent"]._held[key] = replace(held, metadata=relabelled)
     result = await desk.retract(second)
     assert key not in {r.external_id for r in result.removals}
     assert key in desk.stores["agent"].snapshot()
@@ -824,17 +813,6 @@ async def test_text_probes_only_inside_the_forget_call(tmp_path: Path) -> None:
         assert set(asked) == {None}
 
 
-class Vanishing:
-    """Closes a ledger's threads at a fault point, as if the file system had gone."""
-
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-
-    def __call__(self) -> None:
-        for point in (FaultPoint.BEFORE_COMMIT,):
-            self._desk.fail_next(point, errors.LedgerFull(name="ledger"), times=50)
-
-
 @pytest.mark.parametrize("act", ["write", "retract", "forget", "confirm"])
 @pytest.mark.parametrize("trouble", ["stores", "ledger"])
 async def test_nothing_raises_after_the_ledger_committed(desk: Desk, act: str, trouble: str) -> None:
@@ -847,7 +825,10 @@ async def test_nothing_raises_after_the_ledger_committed(desk: Desk, act: str, t
             for operation in ("delete", "find", "verify_deleted"):
                 store.faults.refuse(operation, RuntimeError("down"))
 
-    desk.call_next(FaultPoint.RECORDED, stores_down if trouble == "stores" else Vanishing(desk))
+    def ledger_down() -> None:
+        desk.fail_next(FaultPoint.BEFORE_COMMIT, errors.LedgerFull(name="ledger"), times=50)
+
+    desk.call_next(FaultPoint.RECORDED, stores_down if trouble == "stores" else ledger_down)
     calls = {
         "write": lambda: desk.write("trial", supersedes=base),
         "confirm": lambda: desk.confirm(claimed),
@@ -993,10 +974,6 @@ async def test_read_only_ledger_refuses_writes_and_reads(desk: Desk) -> None:
     fact_id = await desk.written()
     puts = desk.stores["memories"].calls["put"]
     async with await Ledger.open(desk.url, read_only=True, runtime=desk.runtime) as ledger:
-        custody = desk.coordinator()
-        custody.ledger = ledger
-        from custody_sync import AsyncCoordinator
-
         reader = AsyncCoordinator(ledger, stores=desk.stores.values(), runtime=desk.runtime)
         await error_of(reader.write(value="x", space="org", actor=ACTOR), errors.LedgerReadOnly)
         await error_of(
