@@ -17,6 +17,7 @@ import pytest
 
 from custody_sync.coordinator import AsyncCoordinator
 from custody_sync.errors import CustodyError
+from custody_sync.faultpoints import FaultPoint
 from custody_sync.ledger import Ledger
 from custody_sync.model import Capability, Fact, Label, Provenance, WriteResult, format_instant
 from custody_sync.removal import Patience
@@ -147,11 +148,11 @@ class Desk:
 
     def fail_next(self, point: str, error: BaseException, *, skip: int = 0, times: int = 1) -> None:
         """Fail at a fault point the next time it is reached, or after some."""
-        self.plan.fail(point, error, at=self.plan.reached[point] + 1 + skip, times=times)  # type: ignore[index]  # a StrEnum
+        self.plan.fail(point, error, at=self.plan.reached[FaultPoint(point)] + 1 + skip, times=times)
 
     def call_next(self, point: str, action: Callable[[], object], *, skip: int = 0) -> None:
         """Call back the next time a fault point is reached."""
-        self.plan.call(point, action, at=self.plan.reached[point] + 1 + skip)  # type: ignore[index]  # a StrEnum
+        self.plan.call(point, action, at=self.plan.reached[FaultPoint(point)] + 1 + skip)
 
     def coordinator(self, **more: Any) -> AsyncCoordinator:
         """Return another coordinator over the same ledger and stores."""
@@ -220,6 +221,10 @@ class Desk:
     async def current(self) -> list[str]:
         """Return the ids of the facts that as_of(now) answers with, sorted."""
         return sorted(fact.fact_id for fact in await self.ledger.as_of(limit=10_000))
+
+    async def untouched(self) -> bool:
+        """Tell that no store was ever called and no event appended."""
+        return not any(s.calls for s in self.stores.values()) and (await self.ledger.head()).seq == 0
 
     async def story(self) -> Story:
         """Return what the log says."""
@@ -292,6 +297,23 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
     """A desk with two memory stores: one takes our keys and one makes up its own."""
     async with open_desk(tmp_path) as opened:
         yield opened
+
+
+class Crash(BaseException):
+    """The process ends here; nothing is there to catch it."""
+
+
+class HttpError(Exception):
+    """A vendor's error: it quotes a memory, and has a status."""
+
+    def __init__(self) -> None:
+        super().__init__("canary: I drink my coffee black")
+        self.status_code = 503
+
+
+def kinds_of(result: Any) -> list[tuple[str, str, str]]:
+    """Return (store, kind, outcome) of what a sweep repaired, sorted."""
+    return sorted((r.store, r.kind.value, r.outcome.value) for r in result.repaired)
 
 
 async def error_of(call: Awaitable[Any], kind: type[CustodyError] = CustodyError) -> Any:

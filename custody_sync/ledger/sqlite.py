@@ -111,6 +111,7 @@ class SqliteStorage:
         self._writers = runtime.executor("custody-writer")
         self._group: GroupWriter[Prepared | NoteWork] = GroupWriter(self._writers, self._commit, self.name)
         self._salts: dict[str, list[bytes]] = {}
+        self._closed = False
         with ledger_errors(self.name):
             settings = dict(reader.execute("SELECT name, value FROM settings").fetchall())
         self.ledger_id: str = bytes(settings["ledger_id"]).decode()
@@ -288,7 +289,7 @@ class SqliteStorage:
         fact: Fact | None = await self._read(reads.get, fact_id)
         return fact
 
-    async def history(self, fact_id: str, limit: int, after: int | None) -> Page[Event]:
+    async def history(self, fact_id: str, limit: int, after: int) -> Page[Event]:
         """Return one fact's events in order."""
         page: Page[Event] = await self._read(reads.history, fact_id, limit, after)
         return page
@@ -298,9 +299,9 @@ class SqliteStorage:
         rows: list[dict[str, Any]] = await self._read(reads.events, limit, after)
         return rows
 
-    async def spaces(self) -> list[str]:
+    async def spaces(self, limit: int, after: str) -> list[str]:
         """Return the spaces that have facts."""
-        found: list[str] = await self._read(reads.spaces)
+        found: list[str] = await self._read(reads.spaces, limit, after)
         return found
 
     async def known(self, ids: Sequence[str]) -> dict[str, Standing]:
@@ -371,7 +372,10 @@ class SqliteStorage:
         await self._write(lambda conn: notes.drop(conn, topic, keys, holder))
 
     async def close(self) -> None:
-        """Finish what waits, then close file and threads."""
+        """Finish what waits, then close file and threads; closing again does nothing."""
+        if self._closed:
+            return
+        self._closed = True
         self._group.close()
         # The writer goes last: closing it folds the write-ahead log into the main file.
         await asyncio.wrap_future(self._readers.submit(self._reader.close))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +127,7 @@ async def test_after_a_put_has_taken_effect(desk: Desk) -> None:
 
 @pytest.mark.parametrize("key", [None, "k"])
 async def test_while_the_ledger_appends(desk: Desk, key: str | None) -> None:
-    """Cancelled inside the append: recorded whole or taken back, never in between; a key can be used again."""
+    """Cancelled inside the append: recorded whole or taken back; a key can be used again."""
     task: asyncio.Task[Any]
 
     def cancel() -> None:
@@ -144,23 +145,24 @@ async def test_while_the_ledger_appends(desk: Desk, key: str | None) -> None:
 
 async def test_in_the_queue_of_the_ledger(desk: Desk) -> None:
     """An append that is cancelled before the ledger takes it up never commits; the id is claimed instead."""
-    storage = desk.ledger._storage
+    group: Any = desk.ledger._storage._group  # type: ignore[attr-defined]  # the SQLite storage
     waiting: list[Any] = []
+    due = asyncio.Event()
 
     class Holding:
         """An executor that is not due yet."""
 
         def submit(self, work: Any, *args: Any) -> None:
             waiting.append(work)
+            due.set()
 
-    executor, storage._group._executor = storage._group._executor, Holding()  # type: ignore[attr-defined]  # SQLite's
+    executor, group._executor = group._executor, Holding()
     task = asyncio.ensure_future(desk.write())
-    while not waiting:
-        await asyncio.sleep(0)
+    await due.wait()
     task.cancel()
     for _ in range(5):
         await asyncio.sleep(0)
-    storage._group._executor = executor  # type: ignore[attr-defined]  # SQLite's
+    group._executor = executor
     waiting[0]()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -176,8 +178,6 @@ async def test_while_insisting(desk: Desk) -> None:
     async def endless(seconds: float) -> None:
         asked.set()
         await asyncio.Event().wait()
-
-    from dataclasses import replace
 
     custody = desk.coordinator(runtime=replace(desk.runtime, sleep=endless))
     desk.fail_next(FaultPoint.BEFORE_COMMIT, errors.OutcomeUnknown(name="ledger"))
@@ -262,7 +262,7 @@ async def test_during_a_repair(desk: Desk, operation: str) -> None:
 
 
 async def test_a_keyed_write_cancelled_between_stores_and_ledger(desk: Desk) -> None:
-    """A cancelled keyed write has let go of its key, and the repetition leaves one fact and one entry per store."""
+    """A cancelled keyed write has let go of its key; its repetition leaves one entry per store."""
     gated(desk).stop_after = "put"
     await cancel_inside(desk, desk.write(idempotency_key="k"))
     assert await desk.ledger.notes("reservation") == []

@@ -131,7 +131,7 @@ async def test_ledger_gone(desk: Desk) -> None:
 
 
 async def test_ledger_gone_on_a_confirm(desk: Desk) -> None:
-    """A confirm that nobody can settle raises with its entries; the sweep takes them and it can be confirmed."""
+    """A confirm that nobody can settle names its entries; the sweep takes them, and it can be confirmed."""
     ids = await prepare(desk)
     desk.fail_next(BEFORE, CUT, times=50)
     error = await error_of(desk.confirm(ids["claimed"]), errors.LedgerUnavailable)
