@@ -8,13 +8,12 @@ still holds and the commitment can no longer be tried against guesses.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from custody_sync.canonical import canonical, canonical_plain
+from custody_sync.canonical import canonical, canonical_plain, parse
 from custody_sync.ledger.drafts import (
     Assert,
     Confirm,
@@ -73,7 +72,7 @@ def prepare(draft: Draft, ids: Ids) -> Prepared:
         body = (canonical_plain(fields) if plain else canonical(fields)).decode()
         salt = ids.secret(SALT_BYTES)
         # What is not plain may be the caller's own object, which can change under us.
-        own = fields if plain else json.loads(body)
+        own = fields if plain else parse(body)
         sections[name] = Section(own, body, salt, commit(body, salt))
     return Prepared(draft, kind, _lasting(draft), sections)
 
@@ -125,7 +124,10 @@ def _lasting(draft: Draft) -> dict[str, Json]:
         return {"hold_id": draft.hold_id}
     if isinstance(draft, Forget):
         digest = draft.digest
-        return {"identity": draft.identity, "digest": None if digest is None else {"alg": digest.alg, "hex": digest.hex}}
+        return {
+            "identity": draft.identity,
+            "digest": None if digest is None else {"alg": digest.alg, "hex": digest.hex},
+        }
     if isinstance(draft, Repair):
         return {"store": draft.store, "stored_at": _instant(draft.stored_at)}
     if isinstance(draft, Remove):
@@ -169,7 +171,7 @@ def seal(prepared: Prepared, *, seq: int, tx_time: str, prev: str) -> tuple[str,
 
 def read_event(body: str, digest: str, sealed: Mapping[str, str | None]) -> Event:
     """Return the event that a stored body and its remaining sections describe."""
-    doc: dict[str, Any] = json.loads(body)
+    doc: dict[str, Any] = parse(body)
     tx_time = read_instant(doc["tx_time"])
     if tx_time is None:
         raise ValueError("tx_time")
@@ -182,7 +184,7 @@ def read_event(body: str, digest: str, sealed: Mapping[str, str | None]) -> Even
         receipt_id=doc["receipt_id"],
         fact_id=doc["fact_id"],
         data=doc["data"],
-        sealed={name: json.loads(text) for name, text in sealed.items() if text is not None},
+        sealed={name: parse(text) for name, text in sealed.items() if text is not None},
         prev=doc["prev"],
         hash=digest,
     )
@@ -198,6 +200,6 @@ def same_event(prepared: Prepared, committed: Event) -> bool:
     if canonical_plain(dict(committed.data)) != canonical_plain(dict(prepared.data)):
         return False
     return all(
-        name in prepared.sections and json.loads(prepared.sections[name].body) == fields
+        name in prepared.sections and prepared.sections[name].body == canonical(fields).decode()
         for name, fields in committed.sealed.items()
     )

@@ -10,18 +10,11 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
 
-from custody_sync.canonical import (
-    canonical,
-    check_instant,
-    check_name,
-    check_optional,
-    check_reason,
-    check_text,
-    check_value,
-)
+from custody_sync.canonical import MAX_SAFE_INTEGER, canonical, check_instant, check_name, check_optional
 from custody_sync.errors import InvalidInput
 from custody_sync.ledger.chain import Prepared, prepare
-from custody_sync.ledger.drafts import Assert, Digest, Draft, Place, Remove
+from custody_sync.ledger.checks import check_draft, check_fact
+from custody_sync.ledger.drafts import Digest, Draft
 from custody_sync.ledger.storage import AsOf, Note, Storage, Unaccounted, open_storage
 from custody_sync.model import Erasure, Event, Fact, Head, Page, Placement, PlacementState, Standing
 from custody_sync.runtime import Runtime
@@ -67,7 +60,7 @@ class Ledger:
         runtime = runtime or Runtime()
         if not isinstance(url, str):
             raise InvalidInput(field="ledger", problem="must be a URL such as sqlite:///custody.db")
-        if forget_key is not None and len(forget_key) < 16:
+        if forget_key is not None and (type(forget_key) is not bytes or len(forget_key) < 16):
             raise InvalidInput(field="forget_key", problem="must be at least 16 bytes")
         storage = await open_storage(url, create=create, read_only=read_only, runtime=runtime)
         return cls(storage, runtime, forget_key)
@@ -122,14 +115,7 @@ class Ledger:
         await self._storage.check(self._prepare(draft))
 
     def _prepare(self, draft: Draft) -> Prepared:
-        check_name(draft.event_id, "event_id")
-        check_name(draft.fact_id, "fact_id")
-        check_name(draft.actor, "actor")
-        check_optional(draft.receipt_id, "receipt_id")
-        if isinstance(draft, Assert):
-            check_fact(draft.fact)
-        elif not isinstance(draft, Place | Remove):
-            check_reason(draft.reason)
+        check_draft(draft)
         return prepare(draft, self._runtime.ids)
 
     def digest(self, value: object, alg: str | None) -> Digest | None:
@@ -195,7 +181,8 @@ class Ledger:
             tx_at: aware instant in the ledger's time.
             include_claimed: also facts that still wait for a confirmation.
             limit: at most so many facts, up to 10,000.
-            after: the `next` of the page before.
+            after: the `next` of the page before; with `tx_at` that page's `head.tx_time`, all pages
+                are of one moment.
         """
         question = AsOf(
             space=check_optional(space, "space"),
@@ -205,7 +192,7 @@ class Ledger:
             tx_at=None if tx_at is None else check_instant(tx_at, "tx_at"),
             include_claimed=include_claimed,
             limit=_check_limit(limit),
-            after=after,
+            after=_check_after(after),
         )
         return await self._storage.as_of(question)
 
@@ -215,11 +202,13 @@ class Ledger:
 
     async def history(self, fact_id: str, *, limit: int = 1000, after: int | None = None) -> Page[Event]:
         """Return everything that happened to a fact id, oldest first; empty for an unknown id."""
-        return await self._storage.history(check_name(fact_id, "fact_id"), _check_limit(limit), after)
+        return await self._storage.history(
+            check_name(fact_id, "fact_id"), _check_limit(limit), _check_after(after)
+        )
 
-    async def spaces(self) -> list[str]:
-        """Return every space that has facts, sorted."""
-        return await self._storage.spaces()
+    async def spaces(self, *, limit: int | None = None, after: str = "") -> list[str]:
+        """Return every space that has facts, sorted; with a `limit`, pass the last one as `after`."""
+        return await self._storage.spaces(-1 if limit is None else _check_limit(limit), after)
 
     async def known(self, ids: Sequence[str]) -> dict[str, Standing]:
         """Return for each fact id whether it was asserted, repaired, or is unknown."""
@@ -231,16 +220,18 @@ class Ledger:
 
     async def pending(self, *, limit: int = 1000, after: int | None = None) -> Page[Placement]:
         """Return placements that have to go and were not yet seen gone."""
-        return await self._storage.placements_in([PlacementState.DUE], _check_limit(limit), after or 0)
+        return await self._storage.placements_in(
+            [PlacementState.DUE], _check_limit(limit), _check_after(after)
+        )
 
     async def removed(self, *, limit: int = 1000, after: int | None = None) -> Page[Placement]:
         """Return placements that had to go, gone or not."""
         states = [PlacementState.DUE, PlacementState.GONE]
-        return await self._storage.placements_in(states, _check_limit(limit), after or 0)
+        return await self._storage.placements_in(states, _check_limit(limit), _check_after(after))
 
     async def ended(self, store: str, *, limit: int = 1000, after: int | None = None) -> Page[Placement]:
         """Return a store's current placements of facts whose validity is over."""
-        return await self._storage.ended(store, _check_limit(limit), after or 0)
+        return await self._storage.ended(store, _check_limit(limit), _check_after(after))
 
     async def owed(
         self, fact_id: str | None = None, *, limit: int = 1000, after: tuple[str, str] | None = None
@@ -249,7 +240,7 @@ class Ledger:
 
         The pairs come in order; pass the last one as `after` for the next page.
         """
-        return await self._storage.owed(fact_id, limit, after or ("", ""))
+        return await self._storage.owed(fact_id, _check_limit(limit), after or ("", ""))
 
     async def unaccounted(
         self, store: str, pairs: Mapping[str, str], *, keep: bool = False
@@ -270,7 +261,7 @@ class Ledger:
     async def export(self, *, page: int = 1000) -> AsyncIterator[dict[str, Any]]:
         """Yield every event as stored: body, hash, and what is left of its sections with their salts."""
         after = 0
-        while rows := await self._storage.events(page, after):
+        while rows := await self._storage.events(_check_limit(page), after):
             for row in rows:
                 yield row
             after = rows[-1]["event"]["seq"]
@@ -287,7 +278,7 @@ class Ledger:
 
     async def notes(self, topic: str, *, limit: int = 1000, after: str = "") -> list[Note]:
         """Return working notes in order of key."""
-        return await self._storage.notes(topic, limit, after)
+        return await self._storage.notes(topic, _check_limit(limit), after)
 
     async def drop_notes(
         self, topic: str, keys: Sequence[str] | None = None, *, holder: str | None = None
@@ -296,25 +287,18 @@ class Ledger:
         await self._storage.drop_notes(topic, keys, holder)
 
 
-def check_fact(fact: Fact) -> None:
-    """Refuse a fact whose fields could not be stored, hashed or compared.
-
-    Raises:
-        InvalidInput: the field and its problem in one sentence.
-    """
-    for field in ("fact_id", "space", "subject", "predicate", "actor"):
-        check_name(getattr(fact, field), field)
-    check_optional(fact.receipt_id, "receipt_id")
-    check_optional(fact.supersedes, "supersedes")
-    check_value(fact.value)
-    if fact.text is None or not check_text(fact.text, "text").strip():
-        raise InvalidInput(field="text", problem="must not be empty or blank")
-    check_instant(fact.valid_from, "valid_from")
-    if fact.valid_to is not None and check_instant(fact.valid_to, "valid_to") <= fact.valid_from:
-        raise InvalidInput(field="valid_to", problem="must be later than valid_from")
-
-
 def _check_limit(limit: int) -> int:
     if type(limit) is not int or not 1 <= limit <= MAX_PAGE:
         raise InvalidInput(field="limit", problem=f"must be a whole number from 1 to {MAX_PAGE}")
     return limit
+
+
+def _check_after(after: int | None) -> int:
+    if after is None:
+        return 0
+    if type(after) is not int or not 0 <= after <= MAX_SAFE_INTEGER:
+        raise InvalidInput(field="after", problem="must be the `next` of the page before")
+    return after
+
+
+__all__ = ["Ledger", "check_fact"]

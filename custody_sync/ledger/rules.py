@@ -151,6 +151,7 @@ class Group:
         row.live = False
         self.state.touch(row)
         self._end_placements(row, kept=())
+        self.state.settle(row.fact_id, self.state.owed.get(row.fact_id, ()))
         chain = self.state.chains.get(row.root, [])
         was_tip = bool(chain) and chain[-1].fact_id == row.fact_id
         self.state.chains[row.root] = chain = [link for link in chain if link.fact_id != row.fact_id]
@@ -187,7 +188,6 @@ class Group:
             raise errors.DuplicateHold(fact_id=draft.fact_id, hold_id=draft.hold_id)
         holds.add(draft.hold_id)
         self.state.holds_added[(draft.fact_id, draft.hold_id)] = seq
-        self.state.holds_released.pop((draft.fact_id, draft.hold_id), None)
 
     def _release(self, draft: Release, seq: int) -> None:
         if draft.fact_id not in self.state.facts:
@@ -258,11 +258,11 @@ class Group:
             )
             self.state.new_placement(row)
         elif row.state is PlacementState.HELD and not self._ended(row.until):
-            raise errors.StillBelieved(fact_id=draft.fact_id, store=draft.store, external_id=draft.external_id)
+            raise errors.StillBelieved(
+                fact_id=draft.fact_id, store=draft.store, external_id=draft.external_id
+            )
         row.outcome = draft.outcome
-        self.state.move(
-            row, PlacementState.GONE if draft.outcome is Outcome.VERIFIED else PlacementState.DUE
-        )
+        self.state.move(row, PlacementState.GONE if draft.outcome is Outcome.VERIFIED else PlacementState.DUE)
         fact = self.state.facts.get(draft.fact_id)
         if fact is not None:
             self._dereference_if_gone(fact)
@@ -316,13 +316,15 @@ class Group:
             raise errors.StillBelieved(fact_id=row.fact_id, store=row.store, external_id=row.external_id)
 
     def _check_settled(self, draft: Remove) -> None:
-        """An unrecorded entry of a fact that is, or may become, believed could be a placement on its way here."""
+        """An unrecorded entry of a fact that is, or may become, believed could be a write under way."""
         fact = self.state.facts.get(draft.fact_id)
         if fact is None or fact.retract_seq is not None or fact.forget_seq is not None:
             return
         on_its_way = draft.stored_at is None or draft.stored_at > self.now - REPAIR_MIN_AGE
         if on_its_way and (fact.live or fact.effect_seq is None):
-            raise errors.StillBelieved(fact_id=draft.fact_id, store=draft.store, external_id=draft.external_id)
+            raise errors.StillBelieved(
+                fact_id=draft.fact_id, store=draft.store, external_id=draft.external_id
+            )
 
     def _take_effect(self, row: FactRow, seq: int, kept: tuple[str, ...]) -> None:
         chain = self.state.chains.setdefault(row.root, [])

@@ -62,7 +62,9 @@ def locate(location: Location, *, create: bool) -> None:
     except FileExistsError:
         return
     except OSError as error:
-        raise errors.LedgerError(name=str(path), problem=f"it cannot be created ({type(error).__name__})") from None
+        raise errors.LedgerError(
+            name=str(path), problem=f"it cannot be created ({type(error).__name__})"
+        ) from None
 
 
 def check_header(location: Location, *, create: bool) -> None:
@@ -99,7 +101,9 @@ def connect(location: Location, *, write: bool, runtime: Runtime) -> sqlite3.Con
 
 
 def _open(uri: str) -> sqlite3.Connection:
-    conn = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=BUSY_TIMEOUT_MS / 1000)
+    conn = sqlite3.connect(
+        uri, uri=True, isolation_level=None, check_same_thread=False, timeout=BUSY_TIMEOUT_MS / 1000
+    )
     conn.execute("PRAGMA temp_store = MEMORY")
     conn.execute("PRAGMA trusted_schema = OFF")
     return conn

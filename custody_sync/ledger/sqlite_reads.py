@@ -7,6 +7,7 @@ import sqlite3
 from datetime import datetime
 from typing import Any
 
+from custody_sync.canonical import parse
 from custody_sync.ledger.chain import SECTIONS, read_event
 from custody_sync.ledger.storage import AsOf, Unaccounted
 from custody_sync.model import (
@@ -84,7 +85,7 @@ def as_of(conn: sqlite3.Connection, question: AsOf, now: datetime) -> Page[Fact]
     parameters = {
         "head": at.seq,
         "valid_at": format_instant(valid_at),
-        "after": question.after or 0,
+        "after": question.after,
         "space": question.space,
         "subject": question.subject,
         "predicate": question.predicate,
@@ -109,7 +110,7 @@ def _fact(row: tuple[Any, ...], head_seq: int) -> Fact:
         seq, fact_id, space, subject, predicate, actor, provenance, valid_from, valid_to,
         supersedes, receipt_id, tx_time, effect_seq, content,
     ) = row  # fmt: skip
-    body = {} if content is None else json.loads(content)
+    body = {} if content is None else parse(content)
     start = read_instant(valid_from)
     assert start is not None  # noqa: S101  # the schema has it NOT NULL, written by format_instant
     claimed = provenance == Provenance.CLAIMED.value
@@ -133,12 +134,12 @@ def _fact(row: tuple[Any, ...], head_seq: int) -> Fact:
     )
 
 
-def history(conn: sqlite3.Connection, fact_id: str, limit: int, after: int | None) -> Page[Event]:
+def history(conn: sqlite3.Connection, fact_id: str, limit: int, after: int) -> Page[Event]:
     """Return a page of one fact's events."""
     rows = conn.execute(
         "SELECT e.body, e.hash, s.content, s.identity, s.refs FROM events e "
         "LEFT JOIN sealed s ON s.seq = e.seq WHERE e.fact_id = ? AND e.seq > ? ORDER BY e.seq LIMIT ?",
-        (fact_id, after or 0, limit + 1),
+        (fact_id, after, limit + 1),
     ).fetchall()
     found = [
         read_event(body, digest, {"content": content, "identity": identity, "refs": refs})
@@ -161,23 +162,23 @@ def events(conn: sqlite3.Connection, limit: int, after: int) -> list[dict[str, A
         for i, name in enumerate(SECTIONS):
             text, salt = sections[2 * i], sections[2 * i + 1]
             if text is not None:
-                sealed[name] = {"body": json.loads(text), "salt": salt.hex()}
-        found.append({"event": json.loads(body), "hash": digest, "sealed": sealed})
+                sealed[name] = {"body": parse(text), "salt": salt.hex()}
+        found.append({"event": parse(body), "hash": digest, "sealed": sealed})
     return found
 
 
-def spaces(conn: sqlite3.Connection) -> list[str]:
-    """Return every space once, jumping from one to the next along the index."""
+def spaces(conn: sqlite3.Connection, limit: int, after: str) -> list[str]:
+    """Return each space once, jumping from one to the next along the index."""
     query = """
     WITH RECURSIVE step(space) AS (
-        SELECT min(space) FROM facts
+        SELECT min(space) FROM facts WHERE space > :after
         UNION ALL
         SELECT (SELECT min(f.space) FROM facts f WHERE f.space > step.space)
         FROM step WHERE step.space IS NOT NULL
     )
-    SELECT space FROM step WHERE space IS NOT NULL AND space <> ''
+    SELECT space FROM step WHERE space IS NOT NULL LIMIT :limit
     """
-    return [space for (space,) in conn.execute(query)]
+    return [space for (space,) in conn.execute(query, {"limit": limit, "after": after})]
 
 
 def known(conn: sqlite3.Connection, ids: list[str]) -> dict[str, Standing]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable
+from typing import Any
 
 from custody_sync.ledger.chain import read_event
 from custody_sync.ledger.rules import Group
@@ -15,6 +16,7 @@ _FACT = (
     "fact_id, seq, root, supersedes, space, subject, predicate, provenance, valid_from, valid_to, "
     "actor, receipt_id, effect_seq, retract_seq, forget_seq, live, identity_gone"
 )
+_FACT_COLUMNS = _FACT.split(", ")
 _PLACEMENT = "store, external_id, fact_id, scope, stored_at, until, state, outcome"
 _GIVEN = "(SELECT value FROM json_each(?))"
 
@@ -24,7 +26,9 @@ def load(conn: sqlite3.Connection, needs: Needs) -> State:
     state = State()
     _load_events(conn, state, needs.event_ids)
     ids = json.dumps(needs.fact_ids)
-    for fact_id, standing in conn.execute(f"SELECT fact_id, standing FROM claims WHERE fact_id IN {_GIVEN}", (ids,)):
+    for fact_id, standing in conn.execute(
+        f"SELECT fact_id, standing FROM claims WHERE fact_id IN {_GIVEN}", (ids,)
+    ):
         state.claims[fact_id] = Standing(standing)
     if state.claims:
         _load_facts(conn, state, state.claims)
@@ -40,7 +44,9 @@ def _load_events(conn: sqlite3.Connection, state: State, event_ids: Iterable[str
         "SELECT e.event_id, e.body, e.hash, s.content, s.identity, s.refs FROM events e "
         f"LEFT JOIN sealed s ON s.seq = e.seq WHERE e.event_id IN {_GIVEN}"
     )
-    for event_id, body, digest, content, identity, refs in conn.execute(query, (json.dumps(list(event_ids)),)):
+    for event_id, body, digest, content, identity, refs in conn.execute(
+        query, (json.dumps(list(event_ids)),)
+    ):
         sealed = {"content": content, "identity": identity, "refs": refs}
         state.events[event_id] = read_event(body, digest, sealed)
 
@@ -90,14 +96,16 @@ def _load_sides(conn: sqlite3.Connection, state: State) -> None:
     ids = json.dumps(list(state.facts))
     for fact_id, store in conn.execute(f"SELECT fact_id, store FROM owed WHERE fact_id IN {_GIVEN}", (ids,)):
         state.owed.setdefault(fact_id, set()).add(store)
-    for fact_id, hold_id in conn.execute(f"SELECT fact_id, hold_id FROM holds WHERE fact_id IN {_GIVEN}", (ids,)):
+    for fact_id, hold_id in conn.execute(
+        f"SELECT fact_id, hold_id FROM holds WHERE fact_id IN {_GIVEN}", (ids,)
+    ):
         state.holds.setdefault(fact_id, set()).add(hold_id)
 
 
 def _fact(row: tuple[object, ...]) -> FactRow:
-    values = dict(zip(_FACT.split(", "), row, strict=True))
+    values: dict[str, Any] = dict(zip(_FACT_COLUMNS, row, strict=True))
     values["live"], values["identity_gone"] = bool(values["live"]), bool(values["identity_gone"])
-    return FactRow(**values)  # type: ignore[arg-type]  # SQLite's column types are the schema's
+    return FactRow(**values)
 
 
 def _placement(row: tuple[str, ...]) -> PlacementRow:
@@ -125,9 +133,9 @@ def write(conn: sqlite3.Connection, group: Group) -> dict[str, list[bytes]]:
     if state.changed_placements:
         conn.executemany(
             f"INSERT INTO placements ({_PLACEMENT}) VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
-            "ON CONFLICT (store, external_id) DO UPDATE SET fact_id = excluded.fact_id, scope = excluded.scope, "
-            "stored_at = excluded.stored_at, until = excluded.until, state = excluded.state, "
-            "outcome = excluded.outcome",
+            "ON CONFLICT (store, external_id) DO UPDATE SET fact_id = excluded.fact_id, "
+            "scope = excluded.scope, stored_at = excluded.stored_at, until = excluded.until, "
+            "state = excluded.state, outcome = excluded.outcome",
             [
                 (p.store, p.external_id, p.fact_id, p.scope, p.stored_at, p.until, p.state.value, p.outcome)
                 for p in state.changed_placements.values()
@@ -169,12 +177,12 @@ def _write_facts(conn: sqlite3.Connection, group: Group) -> None:
     if state.new_facts:
         times = {event.seq: event.tx_time for event in group.appended}
         conn.executemany(
-            f"INSERT INTO facts ({_FACT}, tx_time) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            f"INSERT INTO facts ({_FACT}, tx_time) VALUES ({', '.join('?' * 18)})",
             [
                 (
                     f.fact_id, f.seq, f.root, f.supersedes, f.space, f.subject, f.predicate, f.provenance,
-                    f.valid_from, f.valid_to, f.actor, f.receipt_id, f.effect_seq, f.retract_seq, f.forget_seq,
-                    f.live, f.identity_gone, times[f.seq],
+                    f.valid_from, f.valid_to, f.actor, f.receipt_id, f.effect_seq, f.retract_seq,
+                    f.forget_seq, f.live, f.identity_gone, times[f.seq],
                 )
                 for f in state.new_facts.values()
             ],
@@ -209,7 +217,9 @@ def _erase_forgotten(conn: sqlite3.Connection, group: Group) -> dict[str, list[b
     erased: dict[str, list[bytes]] = {}
     for fact_id, (identity, seq) in group.state.forgotten.items():
         theirs = "seq IN (SELECT seq FROM events WHERE fact_id = ?)"
-        salts = conn.execute(f"SELECT content_salt FROM sealed WHERE {theirs} AND content_salt IS NOT NULL", (fact_id,))
+        salts = conn.execute(
+            f"SELECT content_salt FROM sealed WHERE {theirs} AND content_salt IS NOT NULL", (fact_id,)
+        )
         erased[fact_id] = [salt for (salt,) in salts]
         conn.execute(f"UPDATE sealed SET content = NULL, content_salt = NULL WHERE {theirs}", (fact_id,))
         if identity:
@@ -230,7 +240,8 @@ def _dereference(conn: sqlite3.Connection, group: Group) -> None:
             (fact_id,),
         )
         conn.execute(
-            "UPDATE placements SET external_id = ? || id, scope = NULL WHERE fact_id = ? AND external_id NOT LIKE ? || '%'",
+            "UPDATE placements SET external_id = ? || id, scope = NULL "
+            "WHERE fact_id = ? AND external_id NOT LIKE ? || '%'",
             (ERASED_ID, fact_id, ERASED_ID),
         )
         _note_erasure(conn, group, fact_id, identity=True)

@@ -94,7 +94,11 @@ class Needs:
                 chained.append(draft.fact_id)
             if isinstance(draft, Assert | Confirm | Place):
                 keys.extend((p.store, p.external_id) for p in draft.placements)
-            elif isinstance(draft, Remove | Repair) and draft.store is not None and draft.external_id is not None:
+            elif (
+                isinstance(draft, Remove | Repair)
+                and draft.store is not None
+                and draft.external_id is not None
+            ):
                 keys.append((draft.store, draft.external_id))
         return cls(tuple(events), tuple(dict.fromkeys(facts)), tuple(chained), tuple(keys), len(group))
 

@@ -40,7 +40,7 @@ class AsOf:
     tx_at: datetime | None = None
     include_claimed: bool = False
     limit: int = 100
-    after: int | None = None
+    after: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Storage(Protocol):
         """Return a fact whatever its state, or None."""
         ...
 
-    async def history(self, fact_id: str, limit: int, after: int | None) -> Page[Event]:
+    async def history(self, fact_id: str, limit: int, after: int) -> Page[Event]:
         """Return one fact's events in order."""
         ...
 
@@ -87,8 +87,8 @@ class Storage(Protocol):
         """Return stored events (`event`, `hash`, `sealed` with salts in hex) in order of seq."""
         ...
 
-    async def spaces(self) -> list[str]:
-        """Return the spaces that have facts, sorted."""
+    async def spaces(self, limit: int, after: str) -> list[str]:
+        """Return the spaces that have facts, sorted, those after a given one; -1 is no limit."""
         ...
 
     async def known(self, ids: Sequence[str]) -> dict[str, Standing]:

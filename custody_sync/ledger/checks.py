@@ -1,0 +1,127 @@
+"""What a draft must look like before it comes near the ledger's transaction.
+
+Whatever could fail while a group is decided on or written is refused here: inside the
+transaction one draft's bad string would fail the others of its group.
+"""
+
+from __future__ import annotations
+
+from custody_sync.canonical import (
+    check_instant,
+    check_name,
+    check_optional,
+    check_reason,
+    check_text,
+    check_value,
+)
+from custody_sync.errors import InvalidInput
+from custody_sync.ledger.drafts import (
+    Assert,
+    Confirm,
+    Draft,
+    Forget,
+    Hold,
+    Place,
+    Release,
+    Remove,
+    Repair,
+    Retract,
+)
+from custody_sync.model import ERASED_ID, Fact, Outcome, Placement, Provenance
+
+
+def check_draft(draft: Draft) -> None:
+    """Refuse a draft whose fields could not be stored, hashed or compared.
+
+    Raises:
+        InvalidInput: the field and its problem in one sentence.
+    """
+    if not isinstance(draft, Draft):
+        raise InvalidInput(field="draft", problem=f"{type(draft).__name__} is no draft of an event")
+    check_name(draft.event_id, "event_id")
+    check_name(draft.fact_id, "fact_id")
+    check_name(draft.actor, "actor")
+    check_optional(draft.receipt_id, "receipt_id")
+    if isinstance(draft, Assert):
+        check_fact(draft.fact)
+        check_optional(draft.request, "request")
+    elif not isinstance(draft, Place | Remove):
+        check_reason(draft.reason)
+    if isinstance(draft, Assert | Confirm | Place):
+        for placement in draft.placements:
+            _check_placement(placement, draft.fact_id)
+    if isinstance(draft, Assert | Confirm):
+        for store in draft.kept:
+            check_name(store, "kept")
+    elif isinstance(draft, Hold | Release):
+        check_name(draft.hold_id, "hold_id")
+    elif isinstance(draft, Remove | Repair):
+        _check_entry(draft)
+    elif isinstance(draft, Forget):
+        _check_forget(draft)
+    else:
+        assert isinstance(draft, Place | Retract)  # noqa: S101  # nothing of their own to check
+
+
+def check_fact(fact: Fact) -> None:
+    """Refuse a fact whose fields could not be stored, hashed or compared.
+
+    Raises:
+        InvalidInput: the field and its problem in one sentence.
+    """
+    for field in ("fact_id", "space", "subject", "predicate", "actor"):
+        check_name(getattr(fact, field), field)
+    check_optional(fact.receipt_id, "receipt_id")
+    check_optional(fact.supersedes, "supersedes")
+    check_value(fact.value)
+    if fact.text is None or not check_text(fact.text, "text").strip():
+        raise InvalidInput(field="text", problem="must not be empty or blank")
+    if not isinstance(fact.provenance, Provenance):
+        raise InvalidInput(field="provenance", problem="must be claimed, attested or verified")
+    check_instant(fact.valid_from, "valid_from")
+    if fact.valid_to is not None and check_instant(fact.valid_to, "valid_to") <= fact.valid_from:
+        raise InvalidInput(field="valid_to", problem="must be later than valid_from")
+
+
+def _check_placement(placement: Placement, fact_id: str) -> None:
+    if placement.fact_id != fact_id:
+        raise InvalidInput(field="placements", problem="a placement is of another fact")
+    check_name(placement.store, "store")
+    _check_external_id(placement.external_id)
+    if placement.external_id.startswith(ERASED_ID):
+        raise InvalidInput(field="external_id", problem=f"must not begin with {ERASED_ID}")
+    if placement.scope is not None:
+        check_text(placement.scope, "scope")
+    if placement.stored_at is not None:
+        check_instant(placement.stored_at, "stored_at")
+
+
+def _check_entry(draft: Remove | Repair) -> None:
+    if (draft.store is None) is not (draft.external_id is None):
+        raise InvalidInput(
+            field="external_id", problem="store and external_id are given together or not at all"
+        )
+    if draft.store is not None:
+        check_name(draft.store, "store")
+        _check_external_id(draft.external_id)
+    if draft.scope is not None:
+        check_text(draft.scope, "scope")
+    if draft.stored_at is not None:
+        check_instant(draft.stored_at, "stored_at")
+    if isinstance(draft, Remove):
+        check_text(draft.detail, "detail")
+        if type(draft.outcome) is not Outcome or draft.outcome is Outcome.PLANNED:
+            raise InvalidInput(field="outcome", problem="must be what became of a removal")
+
+
+def _check_external_id(external_id: object) -> None:
+    if not check_text(external_id, "external_id"):
+        raise InvalidInput(field="external_id", problem="must not be empty")
+
+
+def _check_forget(draft: Forget) -> None:
+    if type(draft.identity) is not bool:
+        raise InvalidInput(field="identity", problem="must be true or false")
+    if draft.digest is not None:
+        check_name(draft.digest.alg, "digest")
+        check_name(draft.digest.hex, "digest")
