@@ -97,7 +97,8 @@ def compose(table: str, dimensions: int) -> Statements:
     templates = Statements()
     return Statements(
         **{
-            field.name: sql.SQL(getattr(templates, field.name)).format(**names)
+            # As bytes, so that psycopg need not render and parse it again at every call.
+            field.name: sql.SQL(getattr(templates, field.name)).format(**names).as_bytes(None)
             for field in fields(Statements)
         }
     )

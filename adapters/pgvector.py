@@ -10,6 +10,7 @@ import asyncio
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -79,6 +80,7 @@ class PgVectorStore:
             raise InvalidInput(field="page_size", problem=f"{page_size} is not at least 1")
         self._sql = compose(self._table, self._dimensions)
         self._rows = vendor("psycopg.rows", feature="PgVectorStore", extra="pgvector").tuple_row
+        self._idle = vendor("psycopg.pq", feature="PgVectorStore", extra="pgvector").TransactionStatus.IDLE
         if not callable(getattr(pool, "connection", None)) or not callable(getattr(pool, "open", None)):
             raise InvalidStore(
                 store=name, problem=f"{type(pool).__name__} is not a psycopg AsyncConnectionPool"
@@ -255,13 +257,27 @@ class PgVectorStore:
     ) -> T:
         async def asked() -> T:
             await self._ready()
-            async with self._pool.connection() as connection, self._open(connection) as cursor:
-                if not transaction:
-                    return await work(cursor)
-                async with connection.transaction():
-                    return await work(cursor)
+            async with (
+                self._pool.connection() as connection,
+                connection.transaction() if transaction else self._one_by_one(connection),
+                self._open(connection) as cursor,
+            ):
+                return await work(cursor)
 
         return await translated(self.name, operation, asked())
+
+    @asynccontextmanager
+    async def _one_by_one(self, connection: AsyncConnection[Any]) -> AsyncIterator[None]:
+        """Let every statement be its own transaction, without the round trips for BEGIN and COMMIT."""
+        before = connection.autocommit
+        if not before:
+            await connection.set_autocommit(True)
+        try:
+            yield
+        finally:
+            # One that is not idle now is broken, and the pool will close it.
+            if not before and connection.info.transaction_status == self._idle:
+                await connection.set_autocommit(False)
 
     def _open(self, connection: AsyncConnection[Any]) -> AsyncCursor[Any]:
         # The pool's own row factory may make anything of a row.
@@ -284,16 +300,14 @@ class PgVectorStore:
         vacuum = f"VACUUM (INDEX_CLEANUP ON) {self._table}"
         try:
             await self._ready()
-            async with self._pool.connection() as connection:
-                before = connection.autocommit
-                await connection.set_autocommit(True)
-                try:
-                    async with self._open(connection) as cursor:
-                        await cursor.execute(self._sql.vacuum)
-                        await cursor.execute(self._sql.dead_rows, (quoted(self._table),))
-                        row = await cursor.fetchone()
-                finally:
-                    await connection.set_autocommit(before)
+            async with (
+                self._pool.connection() as connection,
+                self._one_by_one(connection),
+                self._open(connection) as cursor,
+            ):
+                await cursor.execute(self._sql.vacuum)
+                await cursor.execute(self._sql.dead_rows, (quoted(self._table),))
+                row = await cursor.fetchone()
         except Exception as error:
             # The forget stands; what it leaves is to be said, not raised.
             return f"{vacuum} failed ({describe(error)}); deleted rows stay on disk."

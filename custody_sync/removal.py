@@ -8,7 +8,7 @@ it gone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import tenacity
@@ -195,9 +195,18 @@ class Remover:
         return outcome, detail
 
     async def _delete(self, gate: Gate, entry: Entry) -> None:
+        patience = self._patience
+        try:
+            # Setting up to retry takes as long as a delete does, and most need none.
+            await gate.delete(entry)
+            return
+        except CustodyError as error:
+            if not isinstance(error, Transient) or patience.deletes < 2:
+                raise
+        await self._runtime.sleep(patience.first_wait)
         async for attempt in tenacity.AsyncRetrying(
-            stop=tenacity.stop_after_attempt(self._patience.deletes),
-            wait=tenacity.wait_exponential(multiplier=self._patience.first_wait),
+            stop=tenacity.stop_after_attempt(patience.deletes - 1),
+            wait=tenacity.wait_exponential(multiplier=patience.first_wait * 2),
             retry=tenacity.retry_if_exception(lambda error: isinstance(error, Transient)),
             sleep=self._runtime.sleep,
             reraise=True,
@@ -215,20 +224,28 @@ class Remover:
             answers.append(await self._question(gate, entry))
             return answers[-1]
 
-        patience = self._patience
-        retrying = tenacity.AsyncRetrying(
-            stop=tenacity.stop_after_attempt(1 if once else patience.questions),
-            wait=tenacity.wait_exponential(multiplier=patience.first_wait, exp_base=patience.factor),
-            retry=tenacity.retry_if_result(_may_change),
-            retry_error_callback=lambda _: answers[-1],
-            sleep=self._runtime.sleep,
-        )
         try:
-            async with asyncio.timeout(patience.total):
-                await retrying(question)
+            async with asyncio.timeout(self._patience.total):
+                if _may_change(await question()) and not once:
+                    await self._ask_again(question)
         except TimeoutError:
             return answers[-1]
         return answers[-1]
+
+    async def _ask_again(self, question: Callable[[], Awaitable[tuple[Outcome, str]]]) -> None:
+        patience = self._patience
+        if patience.questions < 2:
+            return
+        await self._runtime.sleep(patience.first_wait)
+        await tenacity.AsyncRetrying(
+            stop=tenacity.stop_after_attempt(patience.questions - 1),
+            wait=tenacity.wait_exponential(
+                multiplier=patience.first_wait * patience.factor, exp_base=patience.factor
+            ),
+            retry=tenacity.retry_if_result(_may_change),
+            retry_error_callback=lambda _: None,
+            sleep=self._runtime.sleep,
+        )(question)
 
     async def _question(self, gate: Gate, entry: Entry) -> tuple[Outcome, str]:
         try:
