@@ -101,6 +101,7 @@ async def served(world: World, asked: Iterable[Observation]) -> dict[str, set[Ob
     return found
 
 
+@pytest.mark.timeout(600)
 async def test_one_speaker_is_erased_and_nobody_else(database_uri: str, tmp_path: Path) -> None:
     """Nothing erased is in a store, its search or a file of the ledger; all others are untouched."""
     noted = [item for path in conversations() for item in observations(path)]

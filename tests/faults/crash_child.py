@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from fix_world import EMBED, ShiftedClock, World, open_world
@@ -68,6 +69,13 @@ class Victim:
         result = await self.custody.write(value=value, **told)
         self.tell({"kept": result.fact.fact_id, "complete": result.complete})
         return result.fact.fact_id
+
+    def tell_residue(self, order: dict[str, Any]) -> None:
+        """Say which of the secrets stand in which files now, before closing the ledger cleans anything up."""
+        files = [path for path in Path(self.ledger.name).parent.rglob("*") if path.is_file()]
+        images = {path.name: path.read_bytes() for path in files}
+        secrets = order.get("secrets", ())
+        self.tell({"residue": [[s, name] for s in secrets for name in images if s.encode() in images[name]]})
 
     async def leave(self, fact_id: str, value: str) -> None:
         """Put an entry into both stores that no event stands behind, as a crash does."""
@@ -265,8 +273,10 @@ async def obey(order: dict[str, Any], tell: Callable[[dict[str, Any]], None]) ->
             await victim.write("bystander", "silver")
             armed.is_armed = True
             await work(victim)
+            victim.tell_residue(order)
         else:
             await repair(victim)
+            victim.tell_residue(order)
             if order["operation"] == "write_keyed":
                 await write_keyed(victim)
             tell({"now": runtime.clock.now().isoformat()})
