@@ -10,8 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import mmap
-import os
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -19,22 +17,25 @@ from typing import Any
 
 from custody_sync import errors
 from custody_sync.faultpoints import FaultPoint
-from custody_sync.ledger import sqlite_notes as notes
+from custody_sync.ledger import sqlite_notes as beside
 from custody_sync.ledger import sqlite_reads as reads
 from custody_sync.ledger.chain import Prepared
 from custody_sync.ledger.grouping import GroupWriter
 from custody_sync.ledger.rules import Group
+from custody_sync.ledger.sqlite_erasure import Eraser, due
 from custody_sync.ledger.sqlite_files import (
     Location,
     check_header,
     check_schema,
     connect,
+    damage,
     initialise,
     is_writable,
     ledger_errors,
     locate,
     translate,
 )
+from custody_sync.ledger.sqlite_reading import Reading
 from custody_sync.ledger.sqlite_rows import load, write
 from custody_sync.ledger.state import Needs, Position
 from custody_sync.ledger.storage import AsOf, Note, Unaccounted
@@ -52,7 +53,6 @@ from custody_sync.model import (
 from custody_sync.runtime import Runtime
 
 NoteWork = Callable[[sqlite3.Connection], Any]
-ERASURE_WAIT_MS = 200
 
 
 async def open_sqlite(rest: str, *, create: bool, read_only: bool, runtime: Runtime) -> SqliteStorage:
@@ -69,19 +69,20 @@ async def open_sqlite(rest: str, *, create: bool, read_only: bool, runtime: Runt
 def _open(location: Location, create: bool, read_only: bool, runtime: Runtime, readers: Any) -> SqliteStorage:
     locate(location, create=create)
     check_header(location, create=create)
-    writable = not read_only and is_writable(location)
-    writer: sqlite3.Connection | None = None
-    if writable:
-        if location.path.stat().st_size:
-            # Looked at through a reading connection first, so that a foreign file stays untouched.
-            with contextlib.closing(connect(location, write=False, runtime=runtime)) as probe:
-                _check_or_empty(probe, location, create)
-        writer = connect(location, write=True, runtime=runtime)
-        if create:
-            initialise(writer, location, runtime)
-    reader = connect(location, write=False, runtime=runtime)
-    check_schema(reader, location)
-    return SqliteStorage(location, writer, reader, readers, runtime)
+    with contextlib.ExitStack() as opened:
+        writer: sqlite3.Connection | None = None
+        if not read_only and is_writable(location):
+            if location.path.stat().st_size:
+                # Looked at through a reading connection first, so that a foreign file stays untouched.
+                with contextlib.closing(connect(location, write=False)) as probe:
+                    _check_or_empty(probe, location, create)
+            writer = opened.enter_context(contextlib.closing(connect(location, write=True)))
+            if create:
+                initialise(writer, location, runtime)
+        reader = opened.enter_context(contextlib.closing(Reading(location)))
+        storage = SqliteStorage(location, writer, reader, readers, runtime)
+        opened.pop_all()
+        return storage
 
 
 def _check_or_empty(probe: sqlite3.Connection, location: Location, create: bool) -> None:
@@ -98,24 +99,20 @@ class SqliteStorage:
         self,
         location: Location,
         writer: sqlite3.Connection | None,
-        reader: sqlite3.Connection,
+        reader: Reading,
         readers: Any,
         runtime: Runtime,
     ) -> None:
         self.name = str(location.path)
         self.writable = writer is not None
-        self._path = location.path
-        self._inode = location.path.stat().st_ino
+        self._file = location.file()
         self._runtime = runtime
         self._writer, self._reader, self._readers = writer, reader, readers
         self._writers = runtime.executor("custody-writer")
         self._group: GroupWriter[Prepared | NoteWork] = GroupWriter(self._writers, self._commit, self.name)
-        self._salts: dict[str, list[bytes]] = {}
+        self._eraser = None if writer is None else Eraser(writer, location, runtime)
         self._closed = False
-        with ledger_errors(self.name):
-            settings = dict(reader.execute("SELECT name, value FROM settings").fetchall())
-        self.ledger_id: str = bytes(settings["ledger_id"]).decode()
-        self.secret: bytes = bytes(settings["secret"])
+        self.ledger_id, self.secret = reader.run(reads.settings, ())
 
     # --- writing ----------------------------------------------------------------------------
 
@@ -132,18 +129,19 @@ class SqliteStorage:
     def _commit(self, works: Sequence[Prepared | NoteWork]) -> list[Any]:
         conn = self._writer
         assert conn is not None  # noqa: S101  # _write lets nothing through without a writer
-        self._check_file()
+        self._file.check()
         with ledger_errors(self.name):
             conn.execute("BEGIN IMMEDIATE")
         try:
-            with ledger_errors(self.name):
+            with ledger_errors(self.name), damage(self.name):
                 results, salts = self._apply(conn, works)
             self._runtime.reach(FaultPoint.BEFORE_COMMIT)
         except BaseException:
             self._roll_back(conn)
             raise
         self._send_commit(conn)
-        self._salts.update(salts)
+        if self._eraser is not None:
+            self._eraser.remember(salts)
         self._runtime.reach(FaultPoint.AFTER_COMMIT)
         return results
 
@@ -184,21 +182,12 @@ class SqliteStorage:
             with contextlib.suppress(sqlite3.Error):
                 conn.execute("ROLLBACK")
 
-    def _check_file(self) -> None:
-        """A file that was moved or replaced under us would take events into the void."""
-        try:
-            same = os.stat(self._path).st_ino == self._inode
-        except OSError:
-            same = False
-        if not same:
-            raise errors.LedgerError(name=self.name, problem="its file was moved or replaced; open it again")
-
     # --- erasure ----------------------------------------------------------------------------
 
     async def erase(self) -> Erasure:
         """Drive erased values out of WAL and free pages; pending where another reader is in the way."""
         if self._writer is None:
-            return Erasure.PENDING
+            return Erasure.PENDING if await self._read(due) else Erasure.DONE
         try:
             answer = self._writers.submit(self._erase)
         except RuntimeError:
@@ -206,53 +195,9 @@ class SqliteStorage:
         return await asyncio.wrap_future(answer)
 
     def _erase(self) -> Erasure:
-        conn = self._writer
-        assert conn is not None  # noqa: S101  # erase() checks it
-        with ledger_errors(self.name):
-            due = dict(conn.execute("SELECT key, value FROM notes WHERE topic = 'erasure'").fetchall())
-            if not due:
-                return Erasure.DONE
-            self._runtime.reach(FaultPoint.BEFORE_ERASURE)
-            conn.execute(f"PRAGMA busy_timeout = {ERASURE_WAIT_MS}")
-            try:
-                if not self._scrub(conn, due):
-                    return Erasure.PENDING
-            finally:
-                conn.execute("PRAGMA busy_timeout = 30000")
-            conn.executemany(
-                "DELETE FROM notes WHERE topic = 'erasure' AND key = ? AND value = ?", list(due.items())
-            )
-        for fact_id in due:
-            self._salts.pop(fact_id, None)
-        self._runtime.reach(FaultPoint.AFTER_ERASURE)
-        return Erasure.DONE
-
-    def _scrub(self, conn: sqlite3.Connection, due: Mapping[str, str]) -> bool:
-        # Index pages can keep stale copies of keys in their gaps (measured), and after a restart
-        # the salts to look for are gone: both cases rebuild the file.
-        rebuild = any(what == "identity" or fact_id not in self._salts for fact_id, what in due.items())
-        try:
-            if rebuild:
-                conn.execute("VACUUM")
-            if not self._checkpoint(conn):
-                return False
-            if not rebuild and self._holds_any([s for f in due for s in self._salts[f]]):
-                conn.execute("VACUUM")
-                return self._checkpoint(conn)
-        except sqlite3.OperationalError as error:
-            if isinstance(translate(error, self.name), errors.LedgerBusy):
-                return False
-            raise
-        return True
-
-    def _checkpoint(self, conn: sqlite3.Connection) -> bool:
-        (busy, _, _) = conn.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        return not busy
-
-    def _holds_any(self, needles: Sequence[bytes]) -> bool:
-        """Look for erased salts in the main file: a salt is unique, so finding one proves residue."""
-        with self._path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
-            return any(image.find(needle) >= 0 for needle in needles)
+        self._file.check()
+        assert self._eraser is not None  # noqa: S101  # erase() lets nothing through without a writer
+        return self._eraser.run()
 
     # --- reading ----------------------------------------------------------------------------
 
@@ -264,12 +209,7 @@ class SqliteStorage:
         return await asyncio.wrap_future(answer)
 
     def _run_read(self, query: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        with ledger_errors(self.name):
-            self._reader.execute("BEGIN")
-            try:
-                return query(self._reader, *args)
-            finally:
-                self._reader.execute("COMMIT")
+        return self._reader.run(query, args)
 
     async def check(self, prepared: Prepared) -> None:
         """Decide on a draft against the committed state, without writing."""
@@ -348,7 +288,7 @@ class SqliteStorage:
 
     async def notes(self, topic: str, limit: int, after: str = "") -> list[Note]:
         """Return a topic's notes in order of key."""
-        found: list[Note] = await self._read(notes.page, topic, limit, after)
+        found: list[Note] = await self._read(beside.page, topic, limit, after)
         return found
 
     # --- notes ------------------------------------------------------------------------------
@@ -357,19 +297,19 @@ class SqliteStorage:
         """Set a note unless another holder's stands; return the one that stands now."""
         clock = self._runtime.clock
         note: Note = await self._write(
-            lambda conn: notes.acquire(conn, topic, key, value, holder, ttl, clock)
+            lambda conn: beside.acquire(conn, topic, key, value, holder, ttl, clock)
         )
         return note
 
-    async def put_notes(self, rows: Sequence[Note]) -> None:
+    async def put_notes(self, notes: Sequence[Note]) -> None:
         """Set notes in one transaction."""
-        await self._write(lambda conn: notes.put(conn, rows))
+        await self._write(lambda conn: beside.put(conn, notes))
 
     async def drop_notes(
         self, topic: str, keys: Sequence[str] | None = None, holder: str | None = None
     ) -> None:
         """Remove notes of a topic, by key or holder where given."""
-        await self._write(lambda conn: notes.drop(conn, topic, keys, holder))
+        await self._write(lambda conn: beside.drop(conn, topic, keys, holder))
 
     async def close(self) -> None:
         """Finish what waits, then close file and threads; closing again does nothing."""

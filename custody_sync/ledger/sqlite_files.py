@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ APPLICATION_ID = 0x43535931
 SCHEMA_VERSION = 1
 BUSY_TIMEOUT_MS = 30_000
 _MAGIC = b"SQLite format 3\x00"
+_HEADER = 100
 _OPTION = re.compile(r"\?synchronous=(full|normal|off)\Z")
 
 
@@ -41,120 +43,226 @@ class Location:
             raise errors.InvalidInput(field="ledger", problem="the path has a NUL character or is empty")
         return cls(Path(path).absolute(), option.group(1) if option else "full")
 
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+        return str(self.path)
+
     def uri(self, mode: str) -> str:
         """Return the SQLite URI of the file; percent-encoding keeps odd names what they are."""
         return f"{self.path.as_uri()}?{mode}"
 
+    def file(self) -> LedgerFile:
+        """Return the file that is there now."""
+        found = self.path.stat()
+        return LedgerFile(self, (found.st_dev, found.st_ino))
+
+    def wal(self) -> Path:
+        """Return where SQLite keeps the write-ahead log: beside the file itself, not beside a link to it."""
+        return Path(f"{os.path.realpath(self.path)}-wal")
+
+    def waits(self) -> bool:
+        """Tell whether a write-ahead log waits beside the file."""
+        try:
+            return self.wal().stat().st_size > 0
+        except FileNotFoundError:
+            return False
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerFile:
+    """One file as it was when it was opened."""
+
+    location: Location
+    identity: tuple[int, int]
+
+    def check(self) -> None:
+        """Refuse to go on with a file that was moved or replaced: events would go into the void."""
+        try:
+            found = os.stat(self.location.path)
+            same = (found.st_dev, found.st_ino) == self.identity
+        except OSError:
+            same = False
+        if not same:
+            raise errors.LedgerError(
+                name=self.location.name, problem="its file was moved or replaced; open it again"
+            )
+
+    def state(self) -> tuple[int, ...]:
+        """Return what changes whenever somebody writes the ledger."""
+        found: list[int] = []
+        for path in (self.location.path, self.location.wal()):
+            try:
+                status = os.stat(path)
+            except OSError:
+                found += (0, 0)
+            else:
+                found += (status.st_size, status.st_mtime_ns)
+        return tuple(found)
+
 
 def locate(location: Location, *, create: bool) -> None:
     """Make sure that a file is there to be opened; a new one is readable by its owner only."""
-    path = location.path
-    if path.is_dir():
-        raise errors.LedgerDamaged(name=str(path), cause="it is a folder")
-    if path.exists():
-        return
-    if not create or not path.parent.is_dir():
-        if create:
-            raise errors.LedgerError(name=str(path), problem="its folder does not exist")
-        raise errors.LedgerNotFound(name=str(path))
+    name = location.name
     try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        if _exists(location.path):
+            return
+        if not create:
+            raise errors.LedgerNotFound(name=name)
+        if not location.path.parent.is_dir():
+            raise errors.LedgerError(name=name, problem="its folder does not exist")
+    except OSError as error:
+        problem = f"it cannot be looked at ({type(error).__name__})"
+        raise errors.LedgerError(name=name, problem=problem) from None
+    try:
+        os.close(os.open(location.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        _sync_folder(location.path.parent)
     except FileExistsError:
         return
     except OSError as error:
-        raise errors.LedgerError(
-            name=str(path), problem=f"it cannot be created ({type(error).__name__})"
-        ) from None
+        problem = f"it cannot be created ({type(error).__name__})"
+        raise errors.LedgerError(name=name, problem=problem) from None
+
+
+def _exists(path: Path) -> bool:
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    if stat.S_ISDIR(mode):
+        raise errors.LedgerDamaged(name=str(path), cause="it is a folder")
+    if not stat.S_ISREG(mode):
+        raise errors.LedgerDamaged(name=str(path), cause="it is no regular file")
+    return True
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a new file's name as durable as what will be in it."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def check_header(location: Location, *, create: bool) -> None:
-    """Refuse a file that is no SQLite database, before SQLite gets to write near it."""
+    """Refuse a file that is no ledger before SQLite comes near it, since SQLite leaves files beside it."""
+    name = location.name
     try:
         with location.path.open("rb") as file:
-            head = file.read(len(_MAGIC))
+            head = file.read(_HEADER)
+            size = file.seek(0, os.SEEK_END)
     except OSError as error:
-        name = str(location.path)
-        raise errors.LedgerError(name=name, problem=f"it cannot be read ({type(error).__name__})") from None
-    if head != _MAGIC and not (create and not head):
-        raise errors.LedgerDamaged(name=str(location.path), cause="not a SQLite file")
+        problem = f"it cannot be read ({type(error).__name__})"
+        raise errors.LedgerError(name=name, problem=problem) from None
+    if not head and create:
+        return
+    if not head.startswith(_MAGIC) or len(head) < _HEADER:
+        raise errors.LedgerDamaged(name=name, cause="not a SQLite file")
+    if location.waits():
+        # What the log holds may be newer than this header; SQLite will tell.
+        return
+    pages = int.from_bytes(head[28:32], "big")
+    if size < pages * (int.from_bytes(head[16:18], "big") & 0xFFFE or 0x10000):
+        raise errors.LedgerDamaged(name=name, cause="it is cut short")
+    application = int.from_bytes(head[68:72], "big")
+    if not (create and application == 0 and pages <= 1):
+        _check_application(name, application, int.from_bytes(head[60:64], "big"))
 
 
-def is_writable(location: Location) -> bool:
-    """Tell whether this process may write the file and the files beside it; root keeps to a file's mode too."""
-    marked = location.path.stat().st_mode & 0o222
-    return bool(marked) and os.access(location.path, os.W_OK) and os.access(location.path.parent, os.W_OK)
-
-
-def connect(location: Location, *, write: bool, runtime: Runtime) -> sqlite3.Connection:
-    """Open a connection with the pragmas that durability and erasure rest on."""
-    name = str(location.path)
-    with ledger_errors(name):
-        if write:
-            conn = _open(location.uri("mode=rw"))
-            conn.execute("PRAGMA secure_delete = ON")
-            conn.execute("PRAGMA journal_mode = WAL")
-            conn.execute(f"PRAGMA synchronous = {location.synchronous}")
-            return conn
-        conn = _open(_read_uri(location))
-        conn.execute("PRAGMA query_only = ON")
-        return conn
-
-
-def _open(uri: str) -> sqlite3.Connection:
-    conn = sqlite3.connect(
-        uri, uri=True, isolation_level=None, check_same_thread=False, timeout=BUSY_TIMEOUT_MS / 1000
-    )
-    conn.execute("PRAGMA temp_store = MEMORY")
-    conn.execute("PRAGMA trusted_schema = OFF")
-    return conn
-
-
-def _read_uri(location: Location) -> str:
-    if is_writable(location):
-        return location.uri("mode=ro")
-    wal = location.path.with_name(location.path.name + "-wal")
-    if wal.exists() and wal.stat().st_size > 0:
-        raise errors.LedgerReadOnly(
-            name=str(location.path),
-            cause="a write-ahead log waits beside it; open it once where it can be written, then copy it again",
-        )
-    # Without a log nothing can be missed, and immutable lets SQLite do without its own side files.
-    return location.uri("mode=ro&immutable=1")
-
-
-def check_schema(conn: sqlite3.Connection, location: Location) -> None:
-    """Refuse a database that is not a ledger of a version this library reads."""
-    name = str(location.path)
-    with ledger_errors(name):
-        (application,) = conn.execute("PRAGMA application_id").fetchone()
-        (version,) = conn.execute("PRAGMA user_version").fetchone()
-    if application != APPLICATION_ID:
+def _check_application(name: str, application: int, version: int) -> None:
+    if application != APPLICATION_ID or version < 1:
         raise errors.LedgerDamaged(name=name, cause="a SQLite file of another application")
     if version > SCHEMA_VERSION:
         raise errors.LedgerTooNew(name=name, found=version, known=SCHEMA_VERSION)
 
 
+def is_writable(location: Location) -> bool:
+    """Tell whether this process may write the file and beside it; root keeps to a file's mode too."""
+    marked = location.path.stat().st_mode & 0o222
+    folder = os.path.dirname(os.path.realpath(location.path))
+    return bool(marked) and os.access(location.path, os.W_OK) and os.access(folder, os.W_OK)
+
+
+def is_immutable(location: Location) -> bool:
+    """Tell whether the file is read as one that nobody changes: without locks and files beside it."""
+    return not is_writable(location)
+
+
+def connect(location: Location, *, write: bool) -> sqlite3.Connection:
+    """Open a connection with the pragmas that durability and erasure rest on."""
+    if not write and is_immutable(location) and location.waits():
+        raise errors.LedgerReadOnly(
+            name=location.name,
+            cause="a write-ahead log waits beside it; open it once where it can be written",
+        )
+    with ledger_errors(location.name):
+        conn = sqlite3.connect(
+            location.uri(_mode(location, write)),
+            uri=True,
+            isolation_level=None,
+            check_same_thread=False,
+            timeout=BUSY_TIMEOUT_MS / 1000,
+        )
+        try:
+            conn.execute("PRAGMA temp_store = MEMORY")
+            conn.execute("PRAGMA trusted_schema = OFF")
+            if write:
+                conn.execute("PRAGMA secure_delete = ON")
+                conn.execute("PRAGMA journal_mode = WAL")
+                conn.execute(f"PRAGMA synchronous = {location.synchronous}")
+            else:
+                conn.execute("PRAGMA query_only = ON")
+        except BaseException:
+            conn.close()
+            raise
+        return conn
+
+
+def _mode(location: Location, write: bool) -> str:
+    if write:
+        return "mode=rw"
+    # Without a log nothing can be missed, and immutable lets SQLite do without its own side files.
+    return "mode=ro&immutable=1" if is_immutable(location) else "mode=ro"
+
+
+def check_schema(conn: sqlite3.Connection, location: Location) -> None:
+    """Refuse a database that is not a ledger of a version this library reads."""
+    with ledger_errors(location.name):
+        (application,) = conn.execute("PRAGMA application_id").fetchone()
+        (version,) = conn.execute("PRAGMA user_version").fetchone()
+    _check_application(location.name, application, version)
+
+
 def initialise(conn: sqlite3.Connection, location: Location, runtime: Runtime) -> None:
     """Create the schema in an empty file; of two processes that try at once, one does it."""
-    with ledger_errors(str(location.path)):
+    with ledger_errors(location.name):
         conn.execute("BEGIN IMMEDIATE")
         try:
             (tables,) = conn.execute("SELECT count(*) FROM sqlite_master").fetchone()
             if not tables:
-                schema = resources.files("custody_sync.ledger").joinpath("sql/schema.sql").read_text("utf-8")
-                for statement in _statements(schema):
-                    conn.execute(statement)
-                conn.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                conn.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-                settings = [
-                    ("ledger_id", runtime.ids.fact_id(runtime.clock.now()).encode()),
-                    ("secret", runtime.ids.secret(32)),
-                ]
-                conn.executemany("INSERT INTO settings (name, value) VALUES (?, ?)", settings)
+                _create_tables(conn, runtime)
             conn.execute("COMMIT")
         except BaseException:
-            conn.execute("ROLLBACK")
+            if conn.in_transaction:
+                conn.execute("ROLLBACK")
             raise
+        if not tables:
+            # From now on the file itself says what it is.
+            conn.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+
+
+def _create_tables(conn: sqlite3.Connection, runtime: Runtime) -> None:
+    schema = resources.files("custody_sync.ledger").joinpath("sql/schema.sql").read_text("utf-8")
+    for statement in _statements(schema):
+        conn.execute(statement)
+    conn.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    conn.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    settings = [
+        ("ledger_id", runtime.ids.fact_id(runtime.clock.now()).encode()),
+        ("secret", runtime.ids.secret(32)),
+    ]
+    conn.executemany("INSERT INTO settings (name, value) VALUES (?, ?)", settings)
 
 
 def _statements(script: str) -> Iterator[str]:
@@ -164,6 +272,18 @@ def _statements(script: str) -> Iterator[str]:
         if sqlite3.complete_statement(statement):
             yield statement
             statement = ""
+
+
+@contextmanager
+def damage(name: str) -> Iterator[None]:
+    """Turn what a mangled record does to our own code into one error; it quotes nothing of the record."""
+    try:
+        yield
+    except errors.CustodyError:
+        raise
+    except (ValueError, KeyError, TypeError, AssertionError) as error:
+        cause = f"a record cannot be read, {type(error).__name__}"
+        raise errors.LedgerDamaged(name=name, cause=cause) from None
 
 
 @contextmanager

@@ -48,6 +48,12 @@ AND f.valid_from <= :valid_at AND (f.valid_to IS NULL OR f.valid_to > :valid_at)
 """
 
 
+def settings(conn: sqlite3.Connection) -> tuple[str, bytes]:
+    """Return what the ledger was given when it was made: its id and its secret."""
+    found = dict(conn.execute("SELECT name, value FROM settings").fetchall())
+    return bytes(found["ledger_id"]).decode(), bytes(found["secret"])
+
+
 def head(conn: sqlite3.Connection) -> Head:
     """Return the committed head."""
     seq, tx_time, digest = conn.execute("SELECT seq, tx_time, hash FROM head").fetchone()

@@ -249,7 +249,7 @@ def _dereference(conn: sqlite3.Connection, group: Group) -> None:
 
 def _note_erasure(conn: sqlite3.Connection, group: Group, fact_id: str, identity: bool) -> None:
     conn.execute(
-        "INSERT INTO notes (topic, key, value, since) VALUES ('erasure', ?, ?, ?) "
-        "ON CONFLICT (topic, key) DO UPDATE SET value = max(value, excluded.value)",
-        (fact_id, "identity" if identity else "content", format_instant(group.now)),
+        "INSERT INTO notes (topic, key, value, holder, since) VALUES ('erasure', ?, ?, ?, ?) "
+        "ON CONFLICT (topic, key) DO UPDATE SET value = max(value, excluded.value), holder = excluded.holder",
+        (fact_id, "identity" if identity else "content", str(group.position.seq), format_instant(group.now)),
     )

@@ -1,0 +1,105 @@
+"""Driving erased values out of a SQLite ledger's files.
+
+A forget clears its rows in its own transaction, with `secure_delete`. Older copies may still
+stand in the write-ahead log and in gaps that SQLite left when it moved rows between pages;
+what is due is noted in the ledger until it was seen to be gone.
+"""
+
+from __future__ import annotations
+
+import mmap
+import sqlite3
+from collections.abc import Iterable, Mapping
+
+from custody_sync.errors import LedgerBusy, LedgerFull
+from custody_sync.faultpoints import FaultPoint
+from custody_sync.ledger.sqlite_files import BUSY_TIMEOUT_MS, Location, ledger_errors, translate
+from custody_sync.model import Erasure
+from custody_sync.runtime import Runtime
+
+WAIT_MS = 200
+
+Due = tuple[str, str, str]
+"""A fact id, what of it goes, and the event that erased it."""
+
+
+def due(conn: sqlite3.Connection) -> list[Due]:
+    """Return the erasures that are not completed."""
+    return conn.execute("SELECT key, value, holder FROM notes WHERE topic = 'erasure'").fetchall()
+
+
+class Eraser:
+    """Completes the erasures of one ledger file on its writing connection.
+
+    Args:
+        conn: the writing connection.
+        location: the file.
+        runtime: fault points.
+    """
+
+    def __init__(self, conn: sqlite3.Connection, location: Location, runtime: Runtime) -> None:
+        self._conn = conn
+        self._path = location.path
+        self._runtime = runtime
+        self._salts: dict[str, list[bytes]] = {}
+        self._rebuilt: set[Due] = set()
+
+    def remember(self, salts: Mapping[str, list[bytes]]) -> None:
+        """Keep the salts of sections just erased: finding one in the file would prove a leftover."""
+        for fact_id, erased in salts.items():
+            self._salts.setdefault(fact_id, []).extend(erased)
+
+    def run(self) -> Erasure:
+        """Complete what is due; pending where another reader stands in the way or there is no room."""
+        with ledger_errors(str(self._path)):
+            rows = due(self._conn)
+            if not rows:
+                return Erasure.DONE
+            self._runtime.reach(FaultPoint.BEFORE_ERASURE)
+            self._conn.execute(f"PRAGMA busy_timeout = {WAIT_MS}")
+            try:
+                if not self._scrub(rows):
+                    return Erasure.PENDING
+            finally:
+                self._conn.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+            # By event as well: what another process erased meanwhile is still due.
+            self._conn.executemany(
+                "DELETE FROM notes WHERE topic = 'erasure' AND key = ? AND value = ? AND holder = ?", rows
+            )
+        for fact_id, _, _ in rows:
+            self._salts.pop(fact_id, None)
+        self._rebuilt.clear()
+        self._runtime.reach(FaultPoint.AFTER_ERASURE)
+        return Erasure.DONE
+
+    def _scrub(self, rows: list[Due]) -> bool:
+        try:
+            # First the cheap question, so that a reader in the way costs no rebuild.
+            if not self._fold():
+                return False
+            left = [row for row in rows if row not in self._rebuilt]
+            if self._must_rebuild(left):
+                self._conn.execute("VACUUM")
+                self._rebuilt.update(rows)
+                return self._fold()
+        except sqlite3.Error as error:
+            if isinstance(translate(error, str(self._path)), LedgerBusy | LedgerFull):
+                return False
+            raise
+        return True
+
+    def _must_rebuild(self, rows: list[Due]) -> bool:
+        """Index pages keep stale copies of keys in their gaps; and without salts nobody can look."""
+        if any(what == "identity" or fact_id not in self._salts for fact_id, what, _ in rows):
+            return True
+        return self._holds_any(salt for fact_id, _, _ in rows for salt in self._salts[fact_id])
+
+    def _fold(self) -> bool:
+        """Fold the write-ahead log into the main file and empty it, unless a reader needs it."""
+        (busy, _, _) = self._conn.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        return not busy
+
+    def _holds_any(self, needles: Iterable[bytes]) -> bool:
+        """Look for erased salts in the main file: a salt is unique, so finding one proves a leftover."""
+        with self._path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
+            return any(image.find(needle) >= 0 for needle in needles)

@@ -1,0 +1,81 @@
+"""Reading a SQLite ledger file: one connection that notices when the file under it changes.
+
+A file that cannot be written is read as `immutable`, and SQLite then trusts that nobody else
+changes it. Somebody who may write it can, so the file is looked at around every read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from custody_sync.errors import LedgerBusy, LedgerError
+from custody_sync.ledger.sqlite_files import (
+    Location,
+    check_schema,
+    connect,
+    damage,
+    is_immutable,
+    ledger_errors,
+)
+
+TRIES = 3
+
+
+class Reading:
+    """A reading connection to one ledger file.
+
+    Raises:
+        LedgerError: the file is no ledger, or cannot be read as it is.
+    """
+
+    def __init__(self, location: Location) -> None:
+        self._location = location
+        self._file = location.file()
+        self._immutable = is_immutable(location)
+        self._state = self._file.state()
+        self._conn = connect(location, write=False)
+        try:
+            check_schema(self._conn, location)
+        except BaseException:
+            self._conn.close()
+            raise
+
+    def run(self, query: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        """Answer a question in one read transaction."""
+        self._file.check()
+        if not self._immutable:
+            return self._ask(query, args)
+        for _ in range(TRIES):
+            self._keep_up()
+            try:
+                answer = self._ask(query, args)
+            except LedgerError:
+                # Neither an answer nor an error can be trusted if the file changed meanwhile.
+                if self._file.state() == self._state:
+                    raise
+                continue
+            if self._file.state() == self._state:
+                return answer
+        raise LedgerBusy(name=str(self._location.path))
+
+    def _ask(self, query: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        name = str(self._location.path)
+        with ledger_errors(name), damage(name):
+            self._conn.execute("BEGIN")
+            try:
+                return query(self._conn, *args)
+            finally:
+                self._conn.execute("COMMIT")
+
+    def _keep_up(self) -> None:
+        state = self._file.state()
+        if state == self._state:
+            return
+        fresh = connect(self._location, write=False)
+        self._conn.close()
+        self._conn, self._state, self._immutable = fresh, state, is_immutable(self._location)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._conn.close()
