@@ -49,9 +49,9 @@ OPERATIONS = (
 LANES = 2
 BEFORE, LATER = -30 * 60, 11 * 60
 """Seconds the clock is moved: for what an operation finds, and for the repair after the crash."""
-RECORDINGS = 3
-"""Two events may share a commit or not, so how often a point is reached varies a little."""
-ATTEMPTS = 6
+RECORDINGS, ATTEMPTS = 3, 6
+SHARED = {FaultPoint.BEFORE_COMMIT, FaultPoint.AFTER_COMMIT}
+"""Events that come together may share a commit or not, so how often these are reached varies."""
 SECRETS = {
     "forget": ["violet-heron-7731"],
     "forget_identity": ["violet-heron-7731", "heron-4711"],
@@ -179,9 +179,7 @@ class Template:
     kept: list[str]
     strangers: dict[str, list[str]]
     often: Counter[FaultPoint] = field(default_factory=Counter)
-    """The most that a recording reached a point."""
-    always: Counter[FaultPoint] = field(default_factory=Counter)
-    """The least."""
+    """How often a recording reached each point, at most."""
 
     @property
     def secrets(self) -> list[str]:
@@ -200,7 +198,7 @@ class Matrix:
     lanes: SimpleQueue[Lane]
     templates: dict[str, Template] = field(default_factory=dict)
     killed: dict[str, int] = field(default_factory=dict)
-    merged: int = 0
+    shared: int = 0
     seconds: float = 0.0
     lock: Lock = field(default_factory=Lock)
 
@@ -245,7 +243,6 @@ class Matrix:
         """Let an operation run to its end, judge it like any other case, and count the points it reached."""
         points = Counter(map(FaultPoint, self.run(template, None)))
         with self.lock:
-            template.always = points & template.always if template.often else points
             template.often |= points
 
     def run(self, template: Template, crash: Crash | None) -> list[str]:
@@ -306,13 +303,14 @@ class Matrix:
             assert template.ids["secret"] in told.forgotten
 
     def count(self, template: Template, crash: Crash, was_killed: bool) -> None:
-        """Count a case; a point that every recording reached so often has to be reached."""
+        """Count a case; only a commit may have been shared, and then nobody was killed."""
         with self.lock:
             if was_killed:
                 self.killed[template.operation] = self.killed.get(template.operation, 0) + 1
                 return
-            self.merged += 1
-        assert crash.at > template.always[crash.point], f"{crash} was not reached in {ATTEMPTS} attempts"
+            self.shared += 1
+        assert crash.point in SHARED, f"{crash} was not reached in {ATTEMPTS} attempts"
+        assert crash.at > 1, f"{crash} was not reached in {ATTEMPTS} attempts"
 
     def report(self) -> str:
         """Say what was run, and write it to the file named by CUSTODY_SYNC_CRASH_REPORT."""
@@ -321,7 +319,7 @@ class Matrix:
             "kills": kills,
             "by_operation": dict(sorted(self.killed.items())),
             "points": {p.value: sum(t.often[p] for t in self.templates.values()) for p in FaultPoint},
-            "not_reached_again": self.merged,
+            "shared_a_commit": self.shared,
             "seconds": round(self.seconds, 1),
         }
         if path := os.environ.get("CUSTODY_SYNC_CRASH_REPORT"):
@@ -381,7 +379,7 @@ def matrix(
 @pytest.mark.timeout(600)
 def test_every_fault_point_is_reached_by_an_operation(matrix: Matrix) -> None:
     """A point in the registry that no operation comes to is not tested, so it fails here."""
-    reached = {point for template in matrix.templates.values() for point in template.always}
+    reached = {point for template in matrix.templates.values() for point in template.often}
     assert set(FaultPoint) - reached == set()
 
 
@@ -392,4 +390,5 @@ def test_one_repair_mends_a_process_killed_at_any_point(matrix: Matrix, operatio
     template, began = matrix.templates[operation], time.monotonic()
     matrix.each(lambda crash: matrix.run(template, crash), template.crashes())
     matrix.seconds += time.monotonic() - began
-    assert matrix.killed[operation] >= sum(template.always.values())
+    strict = sum(n for point, n in template.often.items() if point not in SHARED)
+    assert matrix.killed[operation] >= strict > 0
