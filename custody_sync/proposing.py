@@ -107,6 +107,7 @@ def read_request(
         InvalidInput: names the argument and its problem.
     """
     checked_space, copied = check_name(space, "space"), check_value(value)
+    source = "value" if text is None else "text"
     if subject is None and predicate is None:
         if not isinstance(copied, str):
             raise InvalidInput(
@@ -122,9 +123,7 @@ def read_request(
     subject, predicate = check_name(subject, "subject"), check_name(predicate, "predicate")
     stated = default_text(subject, predicate, copied) if text is None else check_text(text, "text")
     if not stated.strip():
-        raise InvalidInput(
-            field="text" if text is not None else "value", problem="must not be empty or blank"
-        )
+        raise InvalidInput(field=source, problem="must not be empty or blank")
     start = None if valid_from is None else check_instant(valid_from, "valid_from")
     end = None if valid_to is None else check_instant(valid_to, "valid_to")
     if start is not None and end is not None and end <= start:

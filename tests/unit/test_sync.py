@@ -1,0 +1,193 @@
+"""The synchronous face: the same surface over one loop thread."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fix_custody import ACTOR
+
+from custody_sync import AsyncCoordinator, Coordinator, Ledger, errors
+from custody_sync.model import Fact
+from custody_sync.testing import MemoryStore, testing_runtime
+
+SURFACE = ["write", "confirm", "retract", "forget", "repair", "verify", "close"]
+
+
+def url(folder: Path) -> str:
+    """Return the URL of a ledger in a folder."""
+    return f"sqlite:///{folder}/custody.db"
+
+
+@pytest.fixture
+def custody(tmp_path: Path) -> Iterator[Coordinator]:
+    """A coordinator over a ledger of its own."""
+    with Coordinator(url(tmp_path), create=True, stores=[MemoryStore("store")]) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("name", SURFACE)
+def test_parity_with_the_async_source(name: str) -> None:
+    """Each method takes and returns what its async source does."""
+    ours, source = (inspect.signature(getattr(cls, name)) for cls in (Coordinator, AsyncCoordinator))
+    assert ours == source
+
+
+@pytest.mark.parametrize("name", ["as_of", "history", "get"])
+def test_parity_of_readings(name: str) -> None:
+    """The readings that a coordinator offers take what the ledger's do."""
+    ours, source = (inspect.signature(getattr(cls, name)) for cls in (Coordinator, Ledger))
+    assert list(ours.parameters.values()) == list(source.parameters.values())
+
+
+def test_nothing_public_is_missing() -> None:
+    """Every public method of the async coordinator is there, and every argument of its constructor."""
+    public = {n for n, m in inspect.getmembers(AsyncCoordinator, inspect.isfunction) if n[0] != "_"}
+    assert public <= {n for n in dir(Coordinator) if n[0] != "_"}
+    source = dict(inspect.signature(AsyncCoordinator).parameters)
+    ours = dict(inspect.signature(Coordinator).parameters)
+    del source["ledger"]
+    assert {n: ours[n] for n in source} == source
+
+
+def test_a_whole_life(custody: Coordinator) -> None:
+    """Write, read, supersede, retract, forget, repair and verify work from plain code."""
+    base = custody.write(subject="acct:42", predicate="plan", value="pro", space="org", actor=ACTOR)
+    tip = custody.write(
+        subject="acct:42",
+        predicate="plan",
+        value="free",
+        space="org",
+        actor=ACTOR,
+        supersedes=base.fact.fact_id,
+    )
+    assert tip.complete
+    assert [fact.value for fact in custody.as_of(space="org")] == ["free"]
+    restored = custody.retract(tip.fact.fact_id, actor=ACTOR, reason="wrong")
+    assert [item.fact_id for item in restored.restored] == [base.fact.fact_id]
+    assert custody.forget(base.fact.fact_id, actor=ACTOR, reason="asked to").complete
+    assert [event.kind for event in custody.history(tip.fact.fact_id)] == ["assert", "retract", "remove"]
+    claimed = custody.write(value="hello", space="user:1", actor=ACTOR, provenance="claimed")
+    assert custody.confirm(claimed.fact.fact_id, actor=ACTOR).complete
+    assert custody.repair(actor=ACTOR, reason="look").complete
+    assert custody.verify(actor=ACTOR).complete
+    got = custody.get(base.fact.fact_id)
+    assert got is not None
+    assert got.forgotten
+
+
+@pytest.mark.parametrize("name", ["write", "as_of", "history", "close", "repair"])
+async def test_refuses_inside_a_running_loop(tmp_path: Path, name: str) -> None:
+    """Inside a running loop it refuses at once and names the class to use."""
+    made: list[Coordinator] = []
+    thread = threading.Thread(target=lambda: made.append(Coordinator(url(tmp_path), create=True)))
+    thread.start()
+    thread.join()
+    (custody,) = made
+    calls: dict[str, Any] = {
+        "write": lambda: custody.write(value="x", space="org", actor=ACTOR),
+        "as_of": custody.as_of,
+        "history": lambda: custody.history("f"),
+        "close": custody.close,
+        "repair": lambda: custody.repair(actor=ACTOR, reason="x"),
+    }
+    with pytest.raises(errors.InsideEventLoop) as caught:
+        calls[name]()
+    assert "use AsyncCoordinator there" in str(caught.value)
+    closing = threading.Thread(target=custody.close)
+    closing.start()
+    closing.join()
+
+
+async def test_refuses_to_be_made_inside_a_running_loop(tmp_path: Path) -> None:
+    """Making one inside a running loop is refused too, creates nothing, and leaves no thread behind."""
+    before = set(threading.enumerate())
+    with pytest.raises(errors.InsideEventLoop):
+        Coordinator(url(tmp_path), create=True)
+    assert not {t for t in set(threading.enumerate()) - before if t.name == "custody-sync"}
+    assert os.listdir(tmp_path) == []
+
+
+def test_from_within_its_own_loop(tmp_path: Path) -> None:
+    """A validator that calls the synchronous face back is refused instead of waiting for itself."""
+    problems: list[BaseException] = []
+
+    async def call_back(fact: Fact, view: object) -> Fact:
+        try:
+            custody.as_of()
+        except errors.InsideEventLoop as problem:
+            problems.append(problem)
+        return fact
+
+    with Coordinator(url(tmp_path), create=True, validators=[call_back]) as custody:
+        custody.write(value="x", space="org", actor=ACTOR)
+    assert len(problems) == 1
+
+
+def test_missing_ledger(tmp_path: Path) -> None:
+    """A mistyped path is an error, creates nothing and leaves no thread behind."""
+    before = set(threading.enumerate())
+    with pytest.raises(errors.LedgerNotFound):
+        Coordinator(url(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+    assert not {t for t in set(threading.enumerate()) - before if t.name == "custody-sync"}
+
+
+def test_bad_store_closes_what_was_opened(tmp_path: Path) -> None:
+    """A coordinator that cannot be made closes the ledger it opened."""
+    Coordinator(url(tmp_path), create=True).close()
+    before = set(threading.enumerate())
+    with pytest.raises(errors.InvalidStore):
+        Coordinator(url(tmp_path), stores=[MemoryStore("a"), MemoryStore("a")])
+    assert not {t for t in set(threading.enumerate()) - before if t.name == "custody-sync"}
+
+
+def test_closed(tmp_path: Path) -> None:
+    """After closing every call says so, and closing again does nothing."""
+    custody = Coordinator(url(tmp_path), create=True)
+    custody.close()
+    custody.close()
+    with pytest.raises(errors.ClosedError):
+        custody.as_of()
+    with pytest.raises(errors.ClosedError):
+        custody.write(value="x", space="org", actor=ACTOR)
+
+
+async def test_a_ledger_of_another_loop_stays_open(tmp_path: Path) -> None:
+    """A ledger that was passed in works from the loop thread, and stays open afterwards."""
+    async with await Ledger.open(url(tmp_path), create=True, runtime=testing_runtime()) as ledger:
+        written: list[Any] = []
+
+        def work() -> None:
+            with Coordinator(ledger, stores=[MemoryStore("a")], runtime=testing_runtime(seed=1)) as custody:
+                written.append(custody.write(value="x", space="org", actor=ACTOR))
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        assert [f.fact_id for f in await ledger.as_of()] == [written[0].fact.fact_id]
+
+
+def test_many_threads(custody: Coordinator) -> None:
+    """Several threads may use one coordinator at once."""
+    errors_seen: list[BaseException] = []
+
+    def work(n: int) -> None:
+        try:
+            for i in range(5):
+                custody.write(value=f"{n}-{i}", space=f"user:{n}", actor=ACTOR)
+        except BaseException as problem:  # the test's own thread must hear of it
+            errors_seen.append(problem)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors_seen == []
+    assert len(custody.as_of()) == 30
