@@ -1,0 +1,192 @@
+"""A book to try the ledger on: a file, a clock by hand, and one short verb for every kind of event."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from custody_sync.ledger import (
+    Assert,
+    Confirm,
+    Digest,
+    Forget,
+    Hold,
+    Ledger,
+    Place,
+    Release,
+    Remove,
+    Repair,
+    Retract,
+)
+from custody_sync.ledger.drafts import Draft
+from custody_sync.model import Event, Fact, Json, Outcome, Placement, Provenance
+from custody_sync.testing import ManualClock, testing_runtime
+
+ACTOR = "agent:test"
+START = datetime(2026, 9, 1, tzinfo=UTC)
+
+
+def day(number: int, hour: int = 0, month: int = 9) -> datetime:
+    """Return an instant of September 2026."""
+    return datetime(2026, month, number, hour, tzinfo=UTC)
+
+
+@dataclass
+class Drafts:
+    """Makes drafts whose event ids and fact ids count upwards; times come from `clock`."""
+
+    clock: ManualClock
+    prefix: str = ""
+    _ids: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+
+    def event_id(self) -> str:
+        """Return a new event id."""
+        return f"{self.prefix}e{next(self._ids)}"
+
+    def fact(
+        self, subject: str = "acct:42", predicate: str = "plan", value: Json = "pro", **more: Any
+    ) -> Fact:
+        """Return a proposed fact; `more` overrides any field."""
+        fields: dict[str, Any] = {
+            "fact_id": f"{self.prefix}f{next(self._ids)}",
+            "space": "org",
+            "subject": subject,
+            "predicate": predicate,
+            "value": value,
+            "text": f"{subject} {predicate}: {value}",
+            "actor": ACTOR,
+            "provenance": Provenance.ATTESTED,
+            "valid_from": self.clock.now(),
+        }
+        return Fact(**{**fields, **more})
+
+    def state(self, *what: Any, held: Sequence[tuple[str, str]] = (), **more: Any) -> Assert:
+        """Draft an assert; `held` are (store, external id) pairs that were stored just now."""
+        fact = self.fact(*what, **more)
+        return Assert(event_id=self.event_id(), fact=fact, placements=self.held(fact.fact_id, held))
+
+    def held(self, fact_id: str, pairs: Sequence[tuple[str, str]], **more: Any) -> tuple[Placement, ...]:
+        """Return placements stored just now."""
+        fields: dict[str, Any] = {"scope": None, "stored_at": self.clock.now(), **more}
+        return tuple(Placement(store=s, external_id=x, fact_id=fact_id, **fields) for s, x in pairs)
+
+    def retract(self, fact_id: str, reason: str | None = None) -> Retract:
+        """Draft a retraction."""
+        return Retract(event_id=self.event_id(), fact_id=fact_id, actor=ACTOR, reason=reason)
+
+    def confirm(self, fact_id: str, held: Sequence[tuple[str, str]] = (), **more: Any) -> Confirm:
+        """Draft a confirmation."""
+        placements = self.held(fact_id, held)
+        return Confirm(event_id=self.event_id(), fact_id=fact_id, actor=ACTOR, placements=placements, **more)
+
+    def forget(self, fact_id: str, digest: Digest | None = None, **more: Any) -> Forget:
+        """Draft an erasure."""
+        return Forget(event_id=self.event_id(), fact_id=fact_id, actor=ACTOR, digest=digest, **more)
+
+    def hold(self, fact_id: str, hold_id: str = "h1", reason: str | None = None) -> Hold:
+        """Draft a hold."""
+        return Hold(event_id=self.event_id(), fact_id=fact_id, actor=ACTOR, hold_id=hold_id, reason=reason)
+
+    def release(self, fact_id: str, hold_id: str = "h1") -> Release:
+        """Draft a release."""
+        return Release(event_id=self.event_id(), fact_id=fact_id, actor=ACTOR, hold_id=hold_id)
+
+    def repair(
+        self, fact_id: str, store: str | None = None, external_id: str | None = None, **more: Any
+    ) -> Repair:
+        """Draft a repair."""
+        where = {"store": store, "external_id": external_id, **more}
+        return Repair(event_id=self.event_id(), fact_id=fact_id, actor=ACTOR, **where)
+
+    def place(self, fact_id: str, held: Sequence[tuple[str, str]], **more: Any) -> Place:
+        """Draft a placement."""
+        placements = self.held(fact_id, held, **more)
+        return Place(event_id=self.event_id(), fact_id=fact_id, actor=ACTOR, placements=placements)
+
+    def remove(
+        self, fact_id: str, store: str, external_id: str, outcome: Outcome = Outcome.VERIFIED, **more: Any
+    ) -> Remove:
+        """Draft an outcome of a removal."""
+        return Remove(
+            event_id=self.event_id(),
+            fact_id=fact_id,
+            actor=ACTOR,
+            store=store,
+            external_id=external_id,
+            outcome=outcome,
+            **more,
+        )
+
+
+@dataclass
+class Book(Drafts):
+    """A ledger, its clock, and drafts that are appended at once."""
+
+    ledger: Ledger = field(kw_only=True)
+    path: Path = field(kw_only=True)
+
+    async def add(self, *what: Any, **more: Any) -> str:
+        """Assert a fact and return its id."""
+        return (await self.append(self.state(*what, **more))).fact_id
+
+    async def append(self, draft: Draft) -> Event:
+        """Append a draft."""
+        return await self.ledger.append(draft)
+
+    def at(self, instant: datetime) -> None:
+        """Set the clock."""
+        self.clock.set(instant)
+
+    def later(self, **by: float) -> datetime:
+        """Move the clock forward."""
+        return self.clock.advance(timedelta(**by))
+
+    async def values(self, **question: Any) -> list[Json]:
+        """Return the values that an as-of answer holds."""
+        return [fact.value for fact in await self.ledger.as_of(**question)]
+
+    async def export(self) -> list[dict[str, Any]]:
+        """Return the whole log."""
+        return [row async for row in self.ledger.export()]
+
+    async def refused(self, draft: Draft) -> str:
+        """Append a draft that has to be refused, and return the error's code."""
+        before = await self.ledger.head()
+        try:
+            await self.ledger.append(draft)
+        except Exception as error:  # the code decides
+            assert await self.ledger.head() == before, "a refused event moved the head"
+            return str(getattr(error, "code", repr(error)))
+        raise AssertionError("the draft was taken")
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """Return every file of a folder with its bytes."""
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
+
+
+async def open_book(
+    path: Path, *, create: bool = True, prefix: str = "", seed: int = 0, **options: Any
+) -> Book:
+    """Open a book on a ledger file."""
+    clock = options.pop("clock", None) or ManualClock(START)
+    runtime = options.pop("runtime", None) or testing_runtime(clock=clock, seed=seed)
+    ledger = await Ledger.open(f"sqlite:///{path}", create=create, runtime=runtime, **options)
+    return Book(clock, prefix, ledger=ledger, path=path)
+
+
+@pytest.fixture
+async def book(tmp_path: Path) -> AsyncIterator[Book]:
+    """A new ledger in a folder of its own; the clock stands at 1 September 2026."""
+    (tmp_path / "ledger").mkdir()
+    made = await open_book(tmp_path / "ledger" / "custody.db")
+    try:
+        yield made
+    finally:
+        await made.ledger.close()
