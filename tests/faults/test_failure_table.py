@@ -346,3 +346,17 @@ async def test_stores_scope_that_cannot_be_told(tmp_path: Path) -> None:
         assert (error.store, error.cause, error.left) == ("scoped", "KeyError", [])
         assert not scoped.calls["put"]
         assert await desk.judge_clean() == set()
+
+
+@pytest.mark.parametrize(("lost", "left"), [(True, ["memories"]), (False, [])])
+async def test_stores_that_cannot_be_looked_into(desk: Desk, lost: bool, left: list[str]) -> None:
+    """A lost reply of a store that cannot be looked into is named as left; a clear refusal is not."""
+    faults = desk.stores["memories"].faults
+    faults.refuse("find")
+    if lost:
+        faults.lose_reply("put")
+    else:
+        faults.refuse("put", errors.StoreRefused(store="memories", operation="put", cause="no"))
+    error = await error_of(desk.write(), errors.StoreWriteFailed)
+    assert (error.removed, error.left) == (["agent"], left)
+    assert await desk.judge(left=error.left) == set()

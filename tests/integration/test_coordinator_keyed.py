@@ -252,3 +252,20 @@ async def test_store_that_folds_a_repeated_put(tmp_path: Path) -> None:
         desk.custody._keys.reserve = blind  # type: ignore[method-assign]  # the race, made certain
         await error_of(desk.write(idempotency_key=KEY), errors.DuplicateFact)
         assert await desk.judge_clean() == {written.fact.fact_id}
+
+
+async def test_compensation_spares_another_writers_entry(slow: Desk) -> None:
+    """A writer that takes back its lost put leaves the entry of another writer of the same id alone."""
+    first = asyncio.ensure_future(slow.write(idempotency_key=KEY))
+    await waiting(slow).inside.wait()
+    # The first writer's reservation lapses while its put in the other store has landed already.
+    slow.clock.advance(300)
+    slow.stores["quick"].faults.lose_reply("put")
+    second = asyncio.ensure_future(slow.write(idempotency_key=KEY))
+    while len(slow.stores["quick"].snapshot()) < 2:  # noqa: ASYNC110  # a memory store has no event to wait for
+        await asyncio.sleep(0)
+    waiting(slow).go.set()
+    error = await error_of(second, errors.StoreWriteFailed)
+    assert (error.store, error.left) == ("quick", [])
+    written = await first
+    assert await slow.judge_clean() == {written.fact.fact_id}
