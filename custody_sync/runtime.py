@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import uuid
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -44,7 +43,8 @@ class SystemIds:
         millis = int(now.timestamp() * 1000) & ((1 << 48) - 1)
         rand = int.from_bytes(self.secret(10), "big")
         value = (millis << 80) | (0x7 << 76) | ((rand & 0xFFF) << 64) | (0b10 << 62) | (rand >> 18)
-        return str(uuid.UUID(int=value))
+        text = f"{value:032x}"
+        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
     def event_id(self) -> str:
         """Return 128 random bits as hex."""

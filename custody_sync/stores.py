@@ -108,7 +108,8 @@ class Gate:
         async with self._limiter:
             stamped = label(self._runtime.clock.now())
             self._runtime.reach(FaultPoint.BEFORE_PUT)
-            private = replace(fact, value=copy.deepcopy(fact.value))
+            plain = fact.value is None or isinstance(fact.value, str | int | float)
+            private = fact if plain else replace(fact, value=copy.deepcopy(fact.value))
 
             async def call() -> tuple[str, ...]:
                 return self._external_ids(await self.store.put(private, stamped))

@@ -137,8 +137,9 @@ class State:
 
     def add_placement(self, row: PlacementRow) -> None:
         """Take in a loaded placement."""
-        self.placements[row.key] = row
-        self.held_by.setdefault(row.fact_id, set()).add(row.key)
+        key = row.key
+        self.placements[key] = row
+        self.held_by.setdefault(row.fact_id, set()).add(key)
 
     def touch(self, row: FactRow) -> None:
         """Mark a fact as changed."""
@@ -152,11 +153,12 @@ class State:
 
     def new_placement(self, row: PlacementRow) -> None:
         """Record a placement that was not known, or was another fact's before it went."""
-        old = self.placements.get(row.key)
+        key = row.key
+        old = self.placements.get(key)
         if old is not None:
-            self.held_by.get(old.fact_id, set()).discard(old.key)
-        self.add_placement(row)
-        self.changed_placements[row.key] = row
+            self.held_by.get(old.fact_id, set()).discard(key)
+        self.placements[key] = self.changed_placements[key] = row
+        self.held_by.setdefault(row.fact_id, set()).add(key)
 
     def placements_of(self, fact_id: str) -> list[PlacementRow]:
         """Return a fact's placements in a stable order."""
