@@ -251,3 +251,23 @@ async def test_lost_answer_about_a_placement(desk: Desk, point: FaultPoint) -> N
     desk.clock.advance(LATER)
     assert (await desk.repair(actor=ACTOR)).complete
     assert await desk.judge_clean() == {base}
+
+
+@pytest.mark.parametrize("point", [BEFORE, AFTER])
+async def test_ledger_closed_while_insisting(desk: Desk, point: FaultPoint) -> None:
+    """A ledger closed after a lost answer settles nothing: nothing is taken back from what may be recorded."""
+    group: Any = desk.ledger._storage._group  # type: ignore[attr-defined]  # the SQLite storage
+
+    def cut_and_close() -> None:
+        group.close()
+        raise CUT
+
+    desk.call_next(point, cut_and_close)
+    error = await error_of(desk.write(), errors.LedgerUnavailable)
+    assert {entry["store"] for entry in error.entries} == {"memories", "agent"}
+    assert len(desk.held()) == 2
+    group._closed = False
+    assert await desk.judge(left=["memories", "agent"]) == ({error.fact_id} if point is AFTER else set())
+    desk.clock.advance(LATER)
+    assert (await desk.repair()).complete
+    assert await desk.judge_clean() == ({error.fact_id} if point is AFTER else set())

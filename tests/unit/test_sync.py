@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from fix_custody import ACTOR
 
 from custody_sync import AsyncCoordinator, Coordinator, Ledger, errors
-from custody_sync.model import Fact
+from custody_sync.model import Fact, Label
 from custody_sync.testing import MemoryStore, testing_runtime
 
 SURFACE = ["write", "confirm", "retract", "forget", "repair", "verify", "close"]
@@ -191,3 +192,29 @@ def test_many_threads(custody: Coordinator) -> None:
         thread.join()
     assert errors_seen == []
     assert len(custody.as_of()) == 30
+
+
+def test_an_interrupt_cancels_and_closing_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C cancels the call; closing waits until what it had put into a store is taken back."""
+    store = MemoryStore("store")
+    inside = threading.Event()
+
+    class Slow(MemoryStore):
+        async def put(self, fact: Fact, label: Label) -> Sequence[str]:
+            ids = await super().put(fact, label)
+            inside.set()
+            await asyncio.Event().wait()
+            return ids
+
+    def interrupted(self: Any, timeout: float | None = None) -> Any:
+        inside.wait(30)
+        raise KeyboardInterrupt
+
+    custody = Coordinator(url(tmp_path), create=True, stores=[store, Slow("slow")])
+    with monkeypatch.context() as patched:
+        patched.setattr("concurrent.futures.Future.result", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            custody.write(value="x", space="org", actor=ACTOR)
+    assert custody.as_of() == []
+    custody.close()
+    assert store.snapshot() == {}
