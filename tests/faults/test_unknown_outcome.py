@@ -255,7 +255,7 @@ async def test_lost_answer_about_a_placement(desk: Desk, point: FaultPoint) -> N
 
 @pytest.mark.parametrize("point", [BEFORE, AFTER])
 async def test_ledger_closed_while_insisting(desk: Desk, point: FaultPoint) -> None:
-    """A ledger closed after a lost answer settles nothing: nothing is taken back from what may be recorded."""
+    """A ledger closed after a lost answer settles nothing: what may be recorded is not taken back."""
     group: Any = desk.ledger._storage._group  # type: ignore[attr-defined]  # the SQLite storage
 
     def cut_and_close() -> None:
