@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,7 +28,7 @@ from custody_sync.ledger import (
 )
 from custody_sync.ledger.drafts import Draft
 from custody_sync.model import Event, Fact, Json, Outcome, Placement, Provenance
-from custody_sync.testing import ManualClock, testing_runtime
+from custody_sync.testing import InlineExecutor, ManualClock, testing_runtime
 
 ACTOR = "agent:test"
 START = datetime(2026, 9, 1, tzinfo=UTC)
@@ -164,6 +166,53 @@ class Book(Drafts):
             assert await self.ledger.head() == before, "a refused event moved the head"
             return str(getattr(error, "code", repr(error)))
         raise AssertionError("the draft was taken")
+
+
+class HeldExecutor(InlineExecutor):
+    """Keeps submitted work until it is let go, so that what waits meanwhile becomes one group."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.holding = False
+        self._kept: list[Callable[[], Any]] = []
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Run the work, or keep it while holding."""
+        if not self.holding:
+            return super().submit(fn, *args, **kwargs)
+        self._kept.append(lambda: fn(*args, **kwargs))
+        return Future()
+
+    def let_go(self) -> None:
+        """Run what was kept and hold nothing back any more."""
+        self.holding = False
+        while self._kept:
+            self._kept.pop(0)()
+
+
+@dataclass
+class GroupBook(Book):
+    """A book that can append several drafts as one group."""
+
+    writer: HeldExecutor = field(kw_only=True)
+
+    async def group(self, drafts: Sequence[Draft]) -> list[Event | BaseException]:
+        """Append drafts as one group, in this order, and return each one's event or error."""
+        self.writer.holding = True
+        waiting = [asyncio.ensure_future(self.ledger.append(draft)) for draft in drafts]
+        await asyncio.sleep(0)
+        self.writer.let_go()
+        return list(await asyncio.gather(*waiting, return_exceptions=True))
+
+
+async def open_group_book(path: Path, *, seed: int = 0, option: str = "", **more: Any) -> GroupBook:
+    """Open a book whose writer can be held."""
+    clock, writer = ManualClock(START), HeldExecutor()
+    runtime = testing_runtime(
+        clock=clock, seed=seed, executor=lambda name: writer if "writer" in name else InlineExecutor(), **more
+    )
+    ledger = await Ledger.open(f"sqlite:///{path}{option}", create=True, runtime=runtime)
+    return GroupBook(clock, ledger=ledger, path=path, writer=writer)
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
