@@ -128,15 +128,22 @@ class PgVectorStore:
     async def list_entries(self) -> AsyncIterator[Entry]:
         """Yield every row, without its text, page by page along the key, which nothing moves.
 
-        No connection and no snapshot is held between two pages, so a sweep may take its time.
+        One page is read ahead, and then neither a connection nor a snapshot is held, so a sweep
+        may take its time.
         """
-        rows = await self._fetch("list_entries", self._sql.first_page, (self._page_size,))
-        while rows:
-            for row in rows:
-                yield self._entry(row)
-            if len(rows) < self._page_size:
-                return
-            rows = await self._fetch("list_entries", self._sql.next_page, (rows[-1][0], self._page_size))
+        ahead = asyncio.create_task(self._page(None))
+        try:
+            while rows := await ahead:
+                is_last = len(rows) < self._page_size
+                if not is_last:
+                    ahead = asyncio.create_task(self._page(rows[-1][0]))
+                for row in rows:
+                    yield self._entry(row)
+                if is_last:
+                    return
+        finally:
+            ahead.cancel()
+            await asyncio.gather(ahead, return_exceptions=True)
 
     async def verify_deleted(self, entry: Entry) -> bool:
         """Look by key, by fact id and, while the text is known, by an exact search for it.
@@ -295,6 +302,11 @@ class PgVectorStore:
             return await cursor.fetchall()
 
         return await self._ask(operation, fetch)
+
+    async def _page(self, after: str | None) -> list[tuple[Any, ...]]:
+        if after is None:
+            return await self._fetch("list_entries", self._sql.first_page, (self._page_size,))
+        return await self._fetch("list_entries", self._sql.next_page, (after, self._page_size))
 
     async def _vacuumed(self) -> str:
         vacuum = f"VACUUM (INDEX_CLEANUP ON) {self._table}"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from custody_sync.errors import StoreError
 from custody_sync.ledger import Ledger
 from custody_sync.ledger.storage import Unaccounted
 from custody_sync.model import MAX_SKEW, Entry, Leftover, PlacementState, Seen, Standing, read_instant
@@ -46,20 +48,38 @@ async def sort_out(
     """Yield batches of candidates for removal while the store lists; counts go into `listing`.
 
     Only entries with our label and this ledger's id are looked at. What is too young, or dated
-    in the future, is reported and never a candidate.
+    in the future, is reported and never a candidate. The ledger looks one batch up while the
+    store lists the next.
     """
-    async with aclosing(gate.pages(BATCH)) as pages:
-        async for page in pages:
-            ours = [e for e in page if e.fact_id is not None and e.ledger_id == ledger.ledger_id]
-            listing.scanned += len(page)
-            listing.labelled += len(ours)
-            batch = {entry.external_id: entry for entry in ours}
-            yield await _sort_batch(ledger, gate, batch, cutoff, now, listing)
+    asked: asyncio.Task[list[Candidate]] | None = None
+    problem: StoreError | None = None
+    try:
+        try:
+            async with aclosing(gate.pages(BATCH)) as pages:
+                async for page in pages:
+                    ours = [e for e in page if e.fact_id is not None and e.ledger_id == ledger.ledger_id]
+                    listing.scanned += len(page)
+                    listing.labelled += len(ours)
+                    before = asked
+                    asked = asyncio.create_task(_sort_batch(ledger, gate, ours, cutoff, now, listing))
+                    if before is not None:
+                        yield await before
+        except StoreError as error:
+            problem = error
+        if asked is not None:
+            yield await asked
+    finally:
+        if asked is not None:
+            asked.cancel()
+            await asyncio.gather(asked, return_exceptions=True)
+    if problem is not None:
+        raise problem
 
 
 async def _sort_batch(
-    ledger: Ledger, gate: Gate, batch: dict[str, Entry], cutoff: datetime, now: datetime, listing: Listing
+    ledger: Ledger, gate: Gate, ours: list[Entry], cutoff: datetime, now: datetime, listing: Listing
 ) -> list[Candidate]:
+    batch = {entry.external_id: entry for entry in ours}
     pairs = {external_id: entry.fact_id or "" for external_id, entry in batch.items()}
     candidates: list[Candidate] = []
     for found in await ledger.unaccounted(gate.name, pairs, keep=gate.keeps):
