@@ -246,3 +246,24 @@ async def test_pending_erasure_is_completed_by_repair(desk: Desk) -> None:
     assert (result.erasure, result.complete) == (Erasure.DONE, True)
     files = [p for p in desk.path.parent.iterdir() if b"123-45-6789" in p.read_bytes()]
     assert files == []
+
+
+async def test_restore_that_cannot_be_looked_up(desk: Desk) -> None:
+    """When nobody can say what a retraction owes, the result says so and is not complete."""
+    base = await desk.written("pro")
+    tip = await desk.written("free", supersedes=base)
+    owed = desk.ledger.owed
+
+    async def busy(*args: Any, **more: Any) -> Any:
+        raise errors.LedgerBusy(name="ledger")
+
+    desk.ledger.owed = busy  # type: ignore[method-assign]  # the ledger's trouble
+    result = await desk.retract(tip)
+    assert [(r.fact_id, r.placed, r.detail) for r in result.restored] == [
+        (base, False, "not known (ledger_busy)")
+    ]
+    assert {r.outcome for r in result.removals} == {"verified"}
+    assert not result.complete
+    desk.ledger.owed = owed  # type: ignore[method-assign]  # well again
+    assert (await desk.repair()).complete
+    assert await desk.judge_clean() == {base}

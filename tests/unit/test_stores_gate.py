@@ -117,6 +117,7 @@ async def test_errors_become_ours(error: Exception, kind: type[Exception]) -> No
     store.faults.refuse("verify_deleted", error)
     raised = await error_of(gates(store)["a"].is_gone(Entry(store="a", external_id="x")), errors.StoreError)
     assert type(raised) is kind
+    assert (raised.__context__, raised.__cause__) == (None, None)
 
 
 async def test_a_verb_that_is_not_async() -> None:
