@@ -94,9 +94,10 @@ class Story(RuleBasedStateMachine):
 
         return self.runner.run(work())
 
-    @initialize()
-    def open(self) -> None:
-        """Open a desk whose hook is ours."""
+    @initialize(policy=st.sampled_from(["remove", "keep"]))
+    def open(self, policy: Any) -> None:
+        """Open a desk whose hook is ours; one store may keep what is superseded."""
+        self.policy = {"own": policy}
         self.desk: Desk = self.run(self.stack.enter_async_context(open_desk(Path(self.folder.name))))
         self.stores = make_stores(self.desk.clock)
         self.desk.stores = {store.name: store for store in self.stores}
@@ -123,6 +124,7 @@ class Story(RuleBasedStateMachine):
             runtime=runtime,
             patience=Patience(questions=3, deletes=2),
             settle_tries=2,
+            superseded=self.policy,
         )
 
     async def _restart(self) -> None:
