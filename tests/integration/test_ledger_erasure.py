@@ -257,3 +257,20 @@ async def test_l6_an_erased_value_stays_erased_after_reopening(tmp_path: Path) -
     fact = await fact_of(again, fact_id)
     assert (fact.value, fact.text, fact.forgotten) == (None, None, True)
     await again.ledger.close()
+
+
+async def test_l6_a_leftover_that_sqlite_missed_is_looked_for_and_rebuilt_away(tmp_path: Path) -> None:
+    """Where freed pages were not overwritten, the erased salts give that away and the file is rebuilt."""
+    rnd = random.Random(4)
+    book = await open_book(tmp_path / "l.db?synchronous=off")
+    storage: Any = book.ledger._storage
+    storage._writer.execute("PRAGMA secure_delete = OFF")
+    values = {await book.add(value=(value := random_value(rnd, 300)), text="t"): value for _ in range(60)}
+    needles = {piece for value in values.values() for piece in pieces_of(value)}
+    for fact_id in values:
+        await book.append(book.forget(fact_id))
+    storage._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    assert needles & grams_in(tmp_path) != set()
+    assert await book.ledger.erase() is Erasure.DONE
+    assert needles & grams_in(tmp_path) == set()
+    await book.ledger.close()
