@@ -190,12 +190,12 @@ class AsyncCoordinator:
             return await self._writer.as_written(reserved.earlier)
         try:
             return await self._writer.write(request, reserved.fact_id, now)
-        except DuplicateFact:
+        except DuplicateFact as duplicate:
             # An append that was thought lost has landed after all: its fact is the answer.
             again = await self._keys.reserve(request, key)
             if again.earlier is None:
                 raise
-            return await self._writer.as_written(again.earlier)
+            return await self._writer.as_written(again.earlier, left=duplicate.fields.get("left", ()))
         finally:
             await self._finishing.see_through(self._release(reserved))
 

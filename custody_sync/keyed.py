@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from datetime import timedelta
 
-from custody_sync.errors import Forgotten, IdempotencyConflict, WriteInProgress
+from custody_sync.errors import Forgotten, IdempotencyConflict, LedgerError, WriteInProgress
 from custody_sync.ledger import Ledger
+from custody_sync.ledger.storage import Note
 from custody_sync.model import EventKind, Fact, Standing
 from custody_sync.proposing import Request
 from custody_sync.runtime import Runtime
@@ -49,13 +51,24 @@ class Keys:
                 continue
             if standing is Standing.ASSERTED:
                 return Reserved(fact_id, holder, await self._earlier(fact_id, request))
-            note = await self._ledger.acquire(TOPIC, fact_id, holder=holder, value='""', ttl=RESERVED_FOR)
+            note = await self._acquire(Reserved(fact_id, holder))
             if note.holder != holder:
                 raise WriteInProgress(fact_id=fact_id)
             # Whoever held it before may have recorded the fact between our two questions.
             if await self._standing(fact_id) is Standing.UNKNOWN:
                 return Reserved(fact_id, holder)
             await self.release(Reserved(fact_id, holder))
+
+    async def _acquire(self, reserved: Reserved) -> Note:
+        try:
+            return await self._ledger.acquire(
+                TOPIC, reserved.fact_id, holder=reserved.holder, value='""', ttl=RESERVED_FOR
+            )
+        except LedgerError:
+            # It may have been taken all the same, and would block the key for five minutes.
+            with contextlib.suppress(LedgerError):
+                await self.release(reserved)
+            raise
 
     async def release(self, reserved: Reserved) -> None:
         """Let go of a reservation."""

@@ -7,7 +7,7 @@ recorded takes back what the stores already hold, or says where something may be
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -152,8 +152,8 @@ class Writer:
             fact=fact, placements=_by_store(placements), removals=removals, complete=all_gone(removals)
         )
 
-    async def as_written(self, fact: Fact) -> WriteResult:
-        """Answer a repeated keyed write with what the first one left."""
+    async def as_written(self, fact: Fact, left: Sequence[str] = ()) -> WriteResult:
+        """Answer a repeated keyed write with what the first one left, and what the repetition may have."""
         held = (PlacementState.HELD, PlacementState.KEPT)
         placements = [p for p in await self._ledger.placements(fact.fact_id) if p.state in held]
         covered = [] if fact.supersedes is None else await self._ledger.placements(fact.supersedes)
@@ -166,6 +166,15 @@ class Writer:
             )
             for p in covered
             if p.state is PlacementState.DUE
+        ) + tuple(
+            Removal(
+                store=store,
+                external_id="",
+                outcome=Outcome.UNVERIFIED,
+                detail="the repeated write may have left an entry; run repair",
+                fact_id=fact.fact_id,
+            )
+            for store in left
         )
         return WriteResult(
             fact=fact,

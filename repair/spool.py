@@ -14,20 +14,30 @@ from custody_sync.ledger.storage import Note
 from custody_sync.model import Entry, Leftover, format_instant, read_instant
 from custody_sync.repair.listing import Candidate
 
+TOPIC = "sweep-spool"
 PAGE = 500
 
 
 class Spool:
-    """Candidates of one sweep, in the ledger's notes."""
+    """Candidates of one sweep, in the ledger's notes.
 
-    def __init__(self, ledger: Ledger, topic: str = "sweep-spool") -> None:
+    Args:
+        ledger: where they are kept.
+        run: names this sweep; one whose lease lapsed while it slept must not meddle with the next.
+    """
+
+    def __init__(self, ledger: Ledger, run: str) -> None:
         self._ledger = ledger
-        self._topic = topic
+        self._run = run
         self._count = 0
 
     async def clear(self) -> None:
-        """Drop what an interrupted sweep left; its entries are listed and judged anew."""
-        await self._ledger.drop_notes(self._topic)
+        """Drop what interrupted sweeps left; their entries are listed and judged anew."""
+        await self._ledger.drop_notes(TOPIC)
+
+    async def close(self) -> None:
+        """Drop what this sweep has spooled."""
+        await self._ledger.drop_notes(TOPIC, holder=self._run)
 
     async def add(self, candidates: Sequence[Candidate]) -> None:
         """Append candidates."""
@@ -36,9 +46,10 @@ class Spool:
             self._count += 1
             notes.append(
                 Note(
-                    topic=self._topic,
-                    key=f"{self._count:012d}",
+                    topic=TOPIC,
+                    key=f"{self._run}-{self._count:012d}",
                     value=_encode(candidate),
+                    holder=self._run,
                     since=self._ledger.now(),
                 )
             )
@@ -47,9 +58,13 @@ class Spool:
 
     async def pages(self) -> AsyncIterator[list[Candidate]]:
         """Yield candidates in order, and drop each page once it was worked off."""
-        while notes := await self._ledger.notes(self._topic, limit=PAGE):
+        while True:
+            found = await self._ledger.notes(TOPIC, limit=PAGE, after=f"{self._run}-")
+            notes = [note for note in found if note.holder == self._run]
+            if not notes:
+                return
             yield [_decode(note.value) for note in notes]
-            await self._ledger.drop_notes(self._topic, [note.key for note in notes])
+            await self._ledger.drop_notes(TOPIC, [note.key for note in notes])
 
 
 def _encode(candidate: Candidate) -> str:

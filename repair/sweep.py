@@ -120,7 +120,7 @@ class Sweep:
             await self._plan(findings, cutoff, now)
             return self._result(findings, cutoff, dry_run=True)
         await self._lease.renew()
-        spool = Spool(self._ledger)
+        spool = Spool(self._ledger, self._runtime.ids.generation())
         try:
             self._runtime.reach(FaultPoint.SWEEP_LEASED)
             await self._drain(findings)
@@ -142,7 +142,7 @@ class Sweep:
     async def _let_go(self, spool: Spool) -> None:
         with contextlib.suppress(LedgerError, ClosedError):
             # The ids of other people's entries have no business beside the log once the sweep is over.
-            await spool.clear()
+            await spool.close()
             await self._lease.release()
 
     async def _gather(self, work: Iterable[Awaitable[T]]) -> list[T]:

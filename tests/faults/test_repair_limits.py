@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fix_custody import ACTOR, BRIEF, LATER, Desk, error_of, open_desk
+from fix_custody import ACTOR, BRIEF, LATER, Desk, error_of, kinds_of, open_desk
 
 from custody_sync import AsyncCoordinator, Ledger, errors
 from custody_sync.faultpoints import FaultPoint
-from custody_sync.model import Entry, Outcome
+from custody_sync.model import Entry, Leftover, Outcome
+from custody_sync.repair.listing import Candidate
+from custody_sync.repair.spool import Spool
 from custody_sync.testing import ManualClock, MemoryStore
 
 MINUTE = timedelta(minutes=1)
@@ -209,3 +211,61 @@ async def test_lease_is_renewed_during_slow_work(tmp_path: Path, monkeypatch: py
         assert (await desk.repair(max_removals=5)).complete
         await asyncio.gather(*tasks)
         assert lapsed == [False] * 5
+
+
+async def test_sweep_whose_lease_lapsed_leaves_the_next_one_alone(tmp_path: Path) -> None:
+    """A sweep that slept through its lease gives up, and takes nothing from the one that runs now."""
+    inside, go = asyncio.Event(), asyncio.Event()
+
+    class Waiting(MemoryStore):
+        async def list_entries(self) -> AsyncIterator[Entry]:
+            inside.set()
+            await go.wait()
+            async for entry in super().list_entries():
+                yield entry
+
+    async with open_desk(tmp_path, stores=[MemoryStore("store")]) as desk:
+        for _ in range(3):
+            await desk.orphan("store")
+        sleeper = desk.coordinator(stores=[Waiting("other"), desk.stores["store"]])
+        first = asyncio.ensure_future(sleeper.repair(actor="sleeper", reason="x"))
+        await inside.wait()
+        desk.clock.advance(61)
+
+        def wake() -> None:
+            go.set()
+            first.add_done_callback(lambda _: over.set())
+
+        over = asyncio.Event()
+        listing = desk.stores["store"].list_entries
+
+        async def slow_listing() -> AsyncIterator[Entry]:
+            async for entry in listing():
+                yield entry
+            # Spooled by us by now or not yet: the sleeper wakes, lists, and finds its lease gone.
+            desk.stores["store"].list_entries = listing  # type: ignore[method-assign]  # once
+            wake()
+            await over.wait()
+
+        desk.stores["store"].list_entries = slow_listing  # type: ignore[method-assign]  # once
+        second = await desk.repair()
+        error = await error_of(first, errors.SweepRunning)
+        assert error.holder.startswith("ops, process ")
+        assert kinds_of(second) == [("store", "orphan", "verified")] * 3
+        assert second.complete
+        assert await desk.ledger.notes("sweep-spool") == []
+        assert await desk.judge_clean() == set()
+
+
+async def test_two_runs_share_no_spool(desk: Desk) -> None:
+    """What one run spools, another neither reads nor overwrites nor drops when it ends."""
+    first, second = Spool(desk.ledger, "b"), Spool(desk.ledger, "a")
+    entries = [
+        Entry(store="s", external_id=str(n), fact_id="f", stored_at=desk.clock.now()) for n in range(3)
+    ]
+    await first.add([Candidate(entry, Leftover.ORPHAN, recorded=False) for entry in entries])
+    await second.add([Candidate(entries[0], Leftover.STRAY, recorded=True)])
+    assert [len(page) async for page in second.pages()] == [1]
+    await second.close()
+    assert [c.entry async for page in first.pages() for c in page] == entries
+    assert await desk.ledger.notes("sweep-spool") == []

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fix_custody import ACTOR, LATER, Crash, Desk, error_of, open_desk
+from fix_custody import ACTOR, LATER, Crash, Desk, error_of, kinds_of, open_desk
 
 from custody_sync import AsyncCoordinator, Ledger, errors
 from custody_sync.faultpoints import FaultPoint
@@ -269,3 +269,37 @@ async def test_compensation_spares_another_writers_entry(slow: Desk) -> None:
     assert (error.store, error.left) == ("quick", [])
     written = await first
     assert await slow.judge_clean() == {written.fact.fact_id}
+
+
+async def test_reservation_whose_answer_was_lost(desk: Desk) -> None:
+    """A reservation that may or may not have been made blocks nobody: it is given back at once."""
+    desk.fail_next(FaultPoint.AFTER_COMMIT, errors.OutcomeUnknown(name="x"))
+    await error_of(desk.write(idempotency_key=KEY), errors.OutcomeUnknown)
+    assert await desk.ledger.notes("reservation") == []
+    assert not (await desk.write(idempotency_key=KEY)).duplicate
+    assert len(await desk.judge_clean()) == 1
+
+
+async def test_duplicate_says_what_its_own_put_left(desk: Desk) -> None:
+    """A repetition that found the first fact only in the ledger names what it could not take back."""
+    first = await desk.write(idempotency_key=KEY)
+    reserve, blind = desk.custody._keys.reserve, [True]
+
+    async def late(request: Any, key: str) -> Any:
+        # As if the reservation had lapsed and the first write landed a moment later.
+        reserved = await reserve(request, key)
+        return type(reserved)(reserved.fact_id, reserved.holder) if blind.pop() else reserved
+
+    blind.insert(0, False)
+    desk.custody._keys.reserve = late  # type: ignore[method-assign]  # the race, made certain
+    desk.stores["agent"].faults.refuse("delete")
+    again = await desk.write(idempotency_key=KEY)
+    assert (again.duplicate, again.complete, again.fact) == (True, False, first.fact)
+    assert [(r.store, r.outcome, r.detail) for r in again.removals] == [
+        ("agent", "unverified", "the repeated write may have left an entry; run repair")
+    ]
+    await desk.judge(left=["agent"])
+    desk.stores["agent"].faults.allow()
+    desk.clock.advance(LATER)
+    assert kinds_of(await desk.repair()) == [("agent", "stray", "verified")]
+    assert await desk.judge_clean() == {first.fact.fact_id}
