@@ -86,7 +86,7 @@ def _open(location: Location, create: bool, read_only: bool, runtime: Runtime, r
 
 
 def _check_or_empty(probe: sqlite3.Connection, location: Location, create: bool) -> None:
-    with ledger_errors(str(location.path)):
+    with ledger_errors(location.name):
         (tables,) = probe.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if tables or not create:
         check_schema(probe, location)
@@ -103,7 +103,7 @@ class SqliteStorage:
         readers: Any,
         runtime: Runtime,
     ) -> None:
-        self.name = str(location.path)
+        self.name = location.name
         self.writable = writer is not None
         self._file = location.file()
         self._runtime = runtime

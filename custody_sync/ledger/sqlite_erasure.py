@@ -39,7 +39,7 @@ class Eraser:
 
     def __init__(self, conn: sqlite3.Connection, location: Location, runtime: Runtime) -> None:
         self._conn = conn
-        self._path = location.path
+        self._path, self._name = location.path, location.name
         self._runtime = runtime
         self._salts: dict[str, list[bytes]] = {}
         self._rebuilt: set[Due] = set()
@@ -51,7 +51,7 @@ class Eraser:
 
     def run(self) -> Erasure:
         """Complete what is due; pending where another reader stands in the way or there is no room."""
-        with ledger_errors(str(self._path)):
+        with ledger_errors(self._name):
             rows = due(self._conn)
             if not rows:
                 return Erasure.DONE
@@ -83,7 +83,7 @@ class Eraser:
                 self._rebuilt.update(rows)
                 return self._fold()
         except sqlite3.Error as error:
-            if isinstance(translate(error, str(self._path)), LedgerBusy | LedgerFull):
+            if isinstance(translate(error, self._name), LedgerBusy | LedgerFull):
                 return False
             raise
         return True

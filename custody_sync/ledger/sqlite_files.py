@@ -45,8 +45,9 @@ class Location:
 
     @property
     def name(self) -> str:
-        """What errors call it."""
-        return str(self.path)
+        """What errors call it: its path, on one line whatever it is called."""
+        path = str(self.path)
+        return path if path.isprintable() else ascii(path)
 
     def uri(self, mode: str) -> str:
         """Return the SQLite URI of the file; percent-encoding keeps odd names what they are."""
@@ -299,7 +300,8 @@ def translate(error: sqlite3.Error, name: str) -> errors.LedgerError:
     """Return our error for one of SQLite's, by its code."""
     code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
     kind = getattr(error, "sqlite_errorname", None) or type(error).__name__
-    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+    # Our statements never change: one that SQLite cannot make sense of lacks its table.
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR):
         return errors.LedgerDamaged(name=name, cause=kind)
     if code == sqlite3.SQLITE_FULL:
         return errors.LedgerFull(name=name)

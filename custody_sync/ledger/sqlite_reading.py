@@ -57,10 +57,10 @@ class Reading:
                 continue
             if self._file.state() == self._state:
                 return answer
-        raise LedgerBusy(name=str(self._location.path))
+        raise LedgerBusy(name=self._location.name)
 
     def _ask(self, query: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        name = str(self._location.path)
+        name = self._location.name
         with ledger_errors(name), damage(name):
             self._conn.execute("BEGIN")
             try:
