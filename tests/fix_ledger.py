@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -31,6 +34,7 @@ from custody_sync.model import Event, Fact, Json, Outcome, Placement, Provenance
 from custody_sync.testing import InlineExecutor, ManualClock, testing_runtime
 
 ACTOR = "agent:test"
+CHILD = Path(__file__).parent / "faults" / "ledger_child.py"
 START = datetime(2026, 9, 1, tzinfo=UTC)
 
 
@@ -213,6 +217,36 @@ async def open_group_book(path: Path, *, seed: int = 0, option: str = "", **more
     )
     ledger = await Ledger.open(f"sqlite:///{path}{option}", create=True, runtime=runtime)
     return GroupBook(clock, ledger=ledger, path=path, writer=writer)
+
+
+class Child:
+    """Another process at work on a ledger file: `ledger_child.py` with one of its jobs."""
+
+    def __init__(self, job: str, path: Path, *arguments: object, **options: Any) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, str(CHILD), job, f"sqlite:///{path}", *map(str, arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            **options,
+        )
+        assert self.process.stdout is not None
+        assert self.process.stdin is not None
+        self.out, self.into = self.process.stdout, self.process.stdin
+
+    def go(self) -> None:
+        """Wait until it is ready, and let it start."""
+        assert self.out.readline() == "ready\n"
+        self.into.write("go\n")
+        self.into.flush()
+
+    def report(self) -> dict[str, Any]:
+        """Wait for its end and return what it says."""
+        out, err = self.process.communicate(timeout=100)
+        assert (self.process.returncode, err) == (0, "")
+        document: dict[str, Any] = json.loads(out)
+        return document
 
 
 def files_of(folder: Path) -> dict[str, bytes]:

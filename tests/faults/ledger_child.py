@@ -1,0 +1,146 @@
+"""A process of its own that works on a ledger file; run by the tests with a job and a URL.
+
+It says `ready`, waits for a line on stdin, does its job, and prints one JSON document.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import sys
+from collections import Counter
+from typing import Any
+
+from custody_sync.errors import CustodyError, OutcomeUnknown, Refused
+from custody_sync.ledger import Assert, Ledger, Repair
+from custody_sync.model import Fact, Placement, Provenance
+
+CONCURRENCY = 16
+
+
+def stated(ledger: Ledger, fact_id: str, event_id: str, value: str = "v", **more: Any) -> Assert:
+    """Return a plain assert with one placement that was stored just now."""
+    now = ledger.now()
+    fact = Fact(
+        fact_id=fact_id,
+        space="org",
+        subject="s",
+        predicate="p",
+        value=value,
+        text="s p: v",
+        actor="racer",
+        provenance=Provenance.ATTESTED,
+        valid_from=now,
+        **more,
+    )
+    held = Placement(
+        store="m", external_id=f"{fact_id}.{event_id}", fact_id=fact_id, scope=None, stored_at=now
+    )
+    return Assert(event_id=event_id, fact=fact, placements=(held,))
+
+
+async def race(ledger: Ledger, me: str, count: str) -> dict[str, Any]:
+    """Claim every id of a list, even processes by assert, odd ones by repair, each in an order of its own."""
+    ids = [f"f{i:04d}" for i in range(int(count))]
+    random.Random(int(me)).shuffle(ids)
+    gate = asyncio.Semaphore(CONCURRENCY)
+    won: list[str] = []
+    lost: Counter[str] = Counter()
+
+    async def claim(fact_id: str) -> None:
+        event_id = f"{me}-{fact_id}"
+        async with gate:
+            try:
+                if int(me) % 2:
+                    await ledger.append(Repair(event_id=event_id, fact_id=fact_id, actor="racer"))
+                else:
+                    await ledger.append(stated(ledger, fact_id, event_id))
+            except CustodyError as error:
+                lost[error.code] += 1
+            else:
+                won.append(fact_id)
+
+    await asyncio.gather(*map(claim, ids))
+    return {"won": won, "lost": lost}
+
+
+async def supersede(ledger: Ledger, me: str, rounds: str) -> dict[str, Any]:
+    """Supersede whatever is believed, again and again; losing to another process is part of it."""
+    done = lost = 0
+    while done < int(rounds):
+        (believed,) = await ledger.as_of(subject="s")
+        made = stated(ledger, f"{me}-{done}-{lost}", f"e-{me}-{done}-{lost}", supersedes=believed.fact_id)
+        try:
+            await ledger.append(made)
+        except Refused as refusal:
+            if refusal.code not in ("already_covered", "starts_too_early"):
+                raise
+            lost += 1
+        else:
+            done += 1
+    return {"done": done, "lost": lost}
+
+
+async def acknowledge(ledger: Ledger, me: str) -> dict[str, Any]:
+    """Append until killed, and say what was acknowledged."""
+    i = 0
+    while True:
+        drafts = [stated(ledger, f"{me}-{i + n}", f"e-{me}-{i + n}") for n in range(8)]
+        for event in await asyncio.gather(*map(ledger.append, drafts)):
+            print(event.fact_id, event.hash, flush=True)
+        i += 8
+
+
+async def look(ledger: Ledger) -> dict[str, Any]:
+    """Read, and try to append."""
+    try:
+        await ledger.append(stated(ledger, "f-new", "e-new"))
+        appended = "ok"
+    except CustodyError as error:
+        appended = error.code
+    page = await ledger.as_of(limit=10)
+    history = await ledger.history(page[0].fact_id)
+    return {
+        "writable": ledger.writable,
+        "appended": appended,
+        "values": [fact.value for fact in page],
+        "history": [event.kind for event in history],
+    }
+
+
+async def fill(ledger: Ledger, limit: str) -> dict[str, Any]:
+    """Append until the disk is full, under a limit on the size of files; return what was acknowledged."""
+    import resource
+
+    if limit != "0":
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), int(limit)))
+    done: list[str] = []
+    while True:
+        draft = stated(ledger, f"f{len(done)}", f"e{len(done)}", "x" * 2000)
+        try:
+            await ledger.append(draft)
+        except OutcomeUnknown as error:
+            return {"done": done, "error": error.code, "said": str(error), "open": draft.fact_id}
+        except CustodyError as error:
+            return {"done": done, "error": error.code, "said": str(error), "open": None}
+        done.append(draft.fact_id)
+
+
+JOBS = {job.__name__: job for job in (race, supersede, acknowledge, look, fill)}
+
+
+async def main(job: str, url: str, *arguments: str) -> None:
+    """Open, wait for the word, work, report."""
+    create = job.startswith("create-")
+    print("ready", flush=True)
+    sys.stdin.readline()
+    try:
+        async with await Ledger.open(url, create=create) as ledger:
+            print(json.dumps(await JOBS[job.removeprefix("create-")](ledger, *arguments)), flush=True)
+    except CustodyError as error:
+        print(json.dumps({"error": error.code, "said": str(error)}), flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))
