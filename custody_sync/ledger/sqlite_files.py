@@ -303,7 +303,7 @@ def translate(error: sqlite3.Error, name: str) -> errors.LedgerError:
     # Our statements never change: one that SQLite cannot make sense of lacks its table.
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR):
         return errors.LedgerDamaged(name=name, cause=kind)
-    if code == sqlite3.SQLITE_FULL:
+    if code == sqlite3.SQLITE_FULL or kind == "SQLITE_IOERR_SHMSIZE":
         return errors.LedgerFull(name=name)
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
         return errors.LedgerReadOnly(name=name, cause=kind)

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import pwd
 import random
+import resource
 import sys
 from collections import Counter
 from typing import Any
 
 from custody_sync.errors import CustodyError, OutcomeUnknown, Refused
 from custody_sync.ledger import Assert, Ledger, Repair
+from custody_sync.ledger import sqlite as _loaded_while_it_may_be  # noqa: F401
 from custody_sync.model import Fact, Placement, Provenance
 
 CONCURRENCY = 16
@@ -111,8 +115,6 @@ async def look(ledger: Ledger) -> dict[str, Any]:
 
 async def fill(ledger: Ledger, limit: str) -> dict[str, Any]:
     """Append until the disk is full, under a limit on the size of files; return what was acknowledged."""
-    import resource
-
     if limit != "0":
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), int(limit)))
     done: list[str] = []
@@ -127,17 +129,28 @@ async def fill(ledger: Ledger, limit: str) -> dict[str, Any]:
         done.append(draft.fact_id)
 
 
+def drop_privileges() -> None:
+    """Become `nobody` where this is root: root may read and write whatever the modes say."""
+    if os.geteuid() == 0:
+        nobody = pwd.getpwnam("nobody")
+        os.setgroups([])
+        os.setgid(nobody.pw_gid)
+        os.setuid(nobody.pw_uid)
+
+
 JOBS = {job.__name__: job for job in (race, supersede, acknowledge, look, fill)}
 
 
 async def main(job: str, url: str, *arguments: str) -> None:
     """Open, wait for the word, work, report."""
-    create = job.startswith("create-")
+    *options, name = job.split("-")
+    if "unprivileged" in options:
+        drop_privileges()
     print("ready", flush=True)
     sys.stdin.readline()
     try:
-        async with await Ledger.open(url, create=create) as ledger:
-            print(json.dumps(await JOBS[job.removeprefix("create-")](ledger, *arguments)), flush=True)
+        async with await Ledger.open(url, create="create" in options) as ledger:
+            print(json.dumps(await JOBS[name](ledger, *arguments)), flush=True)
     except CustodyError as error:
         print(json.dumps({"error": error.code, "said": str(error)}), flush=True)
 
