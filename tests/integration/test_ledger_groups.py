@@ -195,6 +195,7 @@ async def test_check_says_what_append_would_say_and_writes_nothing(book: Book) -
 
 async def test_a_lease_is_one_holders_until_it_lapses(book: Book) -> None:
     """Leases go by the ledger's clock; their holder may renew, another may take over when they lapsed."""
+
     async def take(holder: str) -> Note:
         return await book.ledger.acquire(
             "lease", "sweep", holder=holder, value='""', ttl=timedelta(minutes=1)
