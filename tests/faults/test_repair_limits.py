@@ -21,8 +21,6 @@ from custody_sync.testing import ManualClock, MemoryStore
 
 MINUTE = timedelta(minutes=1)
 
-MINUTE = timedelta(minutes=1)
-
 
 async def test_dry_run_writes_nothing_at_all(desk: Desk) -> None:
     """A dry run names every orphan, stray, pending removal and debt, and changes no byte anywhere."""

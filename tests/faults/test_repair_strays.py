@@ -14,10 +14,9 @@ from fix_custody import ACTOR, LATER, Crash, Desk, error_of, kinds_of, open_desk
 
 from custody_sync import errors
 from custody_sync.faultpoints import FaultPoint
-from custody_sync.model import Capability, Erasure, Fact, Label
+from custody_sync.ledger import Place
+from custody_sync.model import Capability, Entry, Erasure, Fact, Label
 from custody_sync.testing import MemoryStore
-
-MINUTE = timedelta(minutes=1)
 
 MINUTE = timedelta(minutes=1)
 
@@ -267,3 +266,42 @@ async def test_restore_that_cannot_be_looked_up(desk: Desk) -> None:
     desk.ledger.owed = owed  # type: ignore[method-assign]  # well again
     assert (await desk.repair()).complete
     assert await desk.judge_clean() == {base}
+
+
+async def test_restored_entry_on_its_way_is_not_taken_for_a_leftover(tmp_path: Path) -> None:
+    """An older removal that finds the new entry before its `place` is recorded leaves it alone."""
+    asked, answer, placed, record = (asyncio.Event() for _ in range(4))
+
+    class Gated(MemoryStore):
+        async def find(self, fact_id: str) -> list[Entry]:
+            asked.set()
+            await answer.wait()
+            return await super().find(fact_id)
+
+    async with open_desk(tmp_path, stores=[Gated("store", own_ids=True)]) as desk:
+        base = await desk.written("pro")
+        append = desk.ledger.append
+
+        async def slow_place(draft: Any) -> Any:
+            if isinstance(draft, Place):
+                placed.set()
+                await record.wait()
+            return await append(draft)
+
+        desk.ledger.append = slow_place  # type: ignore[method-assign]  # the race, made certain
+        writing = asyncio.ensure_future(desk.write("free", supersedes=base))
+        await asked.wait()
+        (tip,) = await desk.current()
+        # Another process, whose store answers at once, retracts the tip and puts the base again.
+        other = MemoryStore("store", own_ids=True)
+        other._held, other._ids = desk.stores["store"]._held, desk.stores["store"]._ids
+        retracting = asyncio.ensure_future(
+            desk.coordinator(stores=[other]).retract(tip, actor=ACTOR, reason="wrong")
+        )
+        await placed.wait()
+        answer.set()
+        await writing
+        record.set()
+        result = await retracting
+        assert [item.placed for item in result.restored] == [True]
+        assert await desk.judge_clean() == {base}

@@ -19,8 +19,6 @@ from custody_sync.testing import MemoryStore
 
 MINUTE = timedelta(minutes=1)
 
-MINUTE = timedelta(minutes=1)
-
 
 async def test_c25_listing_fails(desk: Desk) -> None:
     """C25: a listing that fails is one exact sentence in `still_held`, and the other stores go on."""
