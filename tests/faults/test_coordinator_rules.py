@@ -21,8 +21,6 @@ from custody_sync.testing import MemoryStore
 
 MINUTE = timedelta(minutes=1)
 
-MINUTE = timedelta(minutes=1)
-
 
 async def test_future_validity(desk: Desk) -> None:
     """`valid_from` more than two minutes ahead is refused; two minutes are allowed."""
