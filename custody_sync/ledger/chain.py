@@ -8,12 +8,11 @@ still holds and the commitment can no longer be tried against guesses.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from custody_sync.canonical import canonical, canonical_plain, parse
+from custody_sync.canonical import canonical, canonical_plain, parse, quoted
 from custody_sync.ledger.drafts import (
     Assert,
     Confirm,
@@ -48,14 +47,18 @@ class Section(NamedTuple):
     commitment: str
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A draft in its stored form, made before the ledger's lock is taken."""
+class Prepared(NamedTuple):
+    """A draft in its stored form, made before the ledger's lock is taken.
+
+    `start` and `end` are the canonical body but for what its place in the chain decides.
+    """
 
     draft: Draft
     kind: EventKind
     data: dict[str, Json]
     sections: dict[str, Section]
+    start: str
+    end: str
 
 
 def commit(body: str, salt: bytes) -> str:
@@ -67,42 +70,70 @@ def prepare(draft: Draft, ids: Ids) -> Prepared:
     """Split a draft into what stays for ever and what can be erased, and commit to the latter."""
     kind = _KINDS[type(draft)]
     sections: dict[str, Section] = {}
-    for name, fields in _erasable(draft).items():
-        plain = name != "content" or isinstance(fields["value"], str | bool | None)
-        body = (canonical_plain(fields) if plain else canonical(fields)).decode()
+    for name, fields, body in _erasable(draft):
         salt = ids.secret(SALT_BYTES)
-        # What is not plain may be the caller's own object, which can change under us.
-        own = fields if plain else parse(body)
-        sections[name] = Section(own, body, salt, commit(body, salt))
-    return Prepared(draft, kind, _lasting(draft), sections)
+        sections[name] = Section(fields, body, salt, commit(body, salt))
+    data = _lasting(draft)
+    return Prepared(draft, kind, data, sections, *_body_around(draft, kind, data, sections))
 
 
-def _erasable(draft: Draft) -> dict[str, dict[str, Json]]:
-    found: dict[str, dict[str, Json]] = {}
+def _body_around(
+    draft: Draft, kind: EventKind, data: dict[str, Json], sections: dict[str, Section]
+) -> tuple[str, str]:
+    """Write the canonical body but for `prev`, `seq` and `tx_time`; RFC 8785 sorts its keys as here."""
+    sealed = ",".join(f'"{name}":"{sections[name].commitment}"' for name in SECTIONS if name in sections)
+    start = (
+        f'{{"actor":{quoted(draft.actor)},"data":{canonical_plain(data)},'
+        f'"event_id":{quoted(draft.event_id)},"fact_id":{quoted(draft.fact_id)},"kind":"{kind.value}","prev":"'
+    )
+    return start, f'","receipt_id":{quoted(draft.receipt_id)},"sealed":{{{sealed}}},"seq":'
+
+
+def _erasable(draft: Draft) -> Iterator[tuple[str, Mapping[str, Json], str]]:
+    """Yield each erasable section's name, its fields, and their canonical form."""
     if isinstance(draft, Assert):
+        yield "content", *_content(draft)
         fact = draft.fact
-        content: dict[str, Json] = {"text": fact.text, "value": fact.value}
-        if draft.request is not None:
-            content["request"] = draft.request
-        found["content"] = content
-        found["identity"] = {"predicate": fact.predicate, "space": fact.space, "subject": fact.subject}
+        identity: dict[str, Json] = {
+            "predicate": fact.predicate,
+            "space": fact.space,
+            "subject": fact.subject,
+        }
+        yield (
+            "identity",
+            identity,
+            f'{{"predicate":{quoted(fact.predicate)},"space":{quoted(fact.space)},"subject":{quoted(fact.subject)}}}',
+        )
     elif not isinstance(draft, Place | Remove) and draft.reason is not None:
-        found["identity"] = {"reason": draft.reason}
-    if isinstance(draft, Assert | Confirm | Place) and draft.placements:
-        found["refs"] = {"placements": [_ref(p) for p in draft.placements]}
+        yield "identity", {"reason": draft.reason}, f'{{"reason":{quoted(draft.reason)}}}'
+    if isinstance(draft, Assert | Confirm | Place):
+        if draft.placements:
+            refs, forms = zip(*map(_ref, draft.placements), strict=True)
+            yield "refs", {"placements": list(refs)}, f'{{"placements":[{",".join(forms)}]}}'
     elif isinstance(draft, Remove | Repair) and draft.external_id is not None:
-        found["refs"] = {"external_id": draft.external_id, "scope": draft.scope}
-    return found
+        form = f'{{"external_id":{quoted(draft.external_id)},"scope":{quoted(draft.scope)}}}'
+        yield "refs", {"external_id": draft.external_id, "scope": draft.scope}, form
 
 
-def _ref(placement: Placement) -> dict[str, Json]:
-    stored = placement.stored_at
-    return {
-        "external_id": placement.external_id,
-        "scope": placement.scope,
-        "store": placement.store,
-        "stored_at": None if stored is None else format_instant(stored),
-    }
+def _content(draft: Assert) -> tuple[Mapping[str, Json], str]:
+    content: dict[str, Json] = {"text": draft.fact.text, "value": draft.fact.value}
+    if draft.request is not None:
+        content["request"] = draft.request
+    if isinstance(draft.fact.value, str | bool | None):
+        return content, canonical_plain(content)
+    form = canonical(content).decode()
+    # The value may be the caller's own object, which can change under us.
+    return parse(form), form
+
+
+def _ref(placement: Placement) -> tuple[Json, str]:
+    external_id, scope, store = placement.external_id, placement.scope, placement.store
+    stored_at = _instant(placement.stored_at)
+    form = (
+        f'{{"external_id":{quoted(external_id)},"scope":{quoted(scope)},'
+        f'"store":{quoted(store)},"stored_at":{quoted(stored_at)}}}'
+    )
+    return {"external_id": external_id, "scope": scope, "store": store, "stored_at": stored_at}, form
 
 
 def _lasting(draft: Draft) -> dict[str, Json]:
@@ -150,23 +181,8 @@ def _stores(placements: tuple[Placement, ...]) -> list[Json]:
 
 def seal(prepared: Prepared, *, seq: int, tx_time: str, prev: str) -> tuple[str, str]:
     """Return an event's body and its hash, given its place in the chain."""
-    draft = prepared.draft
-    body = canonical_plain(
-        {
-            "actor": draft.actor,
-            "data": prepared.data,
-            "event_id": draft.event_id,
-            "fact_id": draft.fact_id,
-            "kind": prepared.kind.value,
-            "prev": prev,
-            "receipt_id": draft.receipt_id,
-            "sealed": {name: section.commitment for name, section in prepared.sections.items()},
-            "seq": seq,
-            "tx_time": tx_time,
-            "v": FORMAT,
-        }
-    )
-    return body.decode(), hashlib.sha256(body).hexdigest()
+    body = f'{prepared.start}{prev}{prepared.end}{seq},"tx_time":"{tx_time}","v":{FORMAT}}}'
+    return body, hashlib.sha256(body.encode()).hexdigest()
 
 
 def read_event(body: str, digest: str, sealed: Mapping[str, str | None]) -> Event:

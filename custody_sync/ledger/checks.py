@@ -39,14 +39,15 @@ def check_draft(draft: Draft) -> None:
     if not isinstance(draft, Draft):
         raise InvalidInput(field="draft", problem=f"{type(draft).__name__} is no draft of an event")
     check_name(draft.event_id, "event_id")
-    check_name(draft.fact_id, "fact_id")
-    check_name(draft.actor, "actor")
-    check_optional(draft.receipt_id, "receipt_id")
     if isinstance(draft, Assert):
         check_fact(draft.fact)
         check_optional(draft.request, "request")
-    elif not isinstance(draft, Place | Remove):
-        check_reason(draft.reason)
+    else:
+        check_name(draft.fact_id, "fact_id")
+        check_name(draft.actor, "actor")
+        check_optional(draft.receipt_id, "receipt_id")
+        if not isinstance(draft, Place | Remove):
+            check_reason(draft.reason)
     if isinstance(draft, Assert | Confirm | Place):
         for placement in draft.placements:
             _check_placement(placement, draft.fact_id)

@@ -1,8 +1,9 @@
 """Group commit: whatever waits is committed as one transaction by one worker.
 
-The first caller starts the worker; callers that arrive while it commits wait for the next
-group. A fsync is thus shared by all who need one, and order is total. Callers may live in any
-event loop; the worker may be a thread or, in a simulation, run in place.
+The first caller starts the worker, once its event loop has run whatever else was ready; callers
+that arrive while it commits wait for the next group. A fsync is thus shared by all who need one,
+and order is total. Callers may live in any event loop; the worker may be a thread or, in a
+simulation, run in place.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class GroupWriter(Generic[W]):
         self._lock = threading.Lock()
         self._waiting: list[tuple[W, asyncio.AbstractEventLoop, asyncio.Future[Any]]] = []
         self._running = False
+        self._starting: asyncio.AbstractEventLoop | None = None
         self._closed = False
 
     async def do(self, work: W) -> Any:
@@ -46,9 +48,13 @@ class GroupWriter(Generic[W]):
             if self._closed:
                 raise ClosedError(what=self._name)
             self._waiting.append((work, loop, future))
-            start, self._running = not self._running, True
+            # A loop that was closed before it came to start the worker never will.
+            start = not self._running or (self._starting is not None and self._starting.is_closed())
+            if start:
+                self._running, self._starting = True, loop
         if start:
-            self._executor.submit(self._drain)
+            # Not at once: callers who are ready in the same turn of the loop belong to the group.
+            loop.call_soon(self._start)
         try:
             return await future
         except asyncio.CancelledError:
@@ -61,6 +67,19 @@ class GroupWriter(Generic[W]):
         """Refuse further work; what waits is still committed."""
         with self._lock:
             self._closed = True
+        self._start()
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._starting is None:
+                return
+            self._starting = None
+        try:
+            self._executor.submit(self._drain)
+        except RuntimeError:
+            with self._lock:
+                group, self._waiting, self._running = self._waiting, [], False
+            self._deliver(group, [ClosedError(what=self._name) for _ in group])
 
     def _drain(self) -> None:
         while True:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
 from custody_sync.ledger.chain import Prepared, Section
 from custody_sync.ledger.drafts import Assert, Confirm, Place, Remove, Repair, Retract
@@ -179,8 +180,7 @@ class State:
             self.owed_added.pop((fact_id, store), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(NamedTuple):
     """One admitted event in stored form."""
 
     seq: int
@@ -205,8 +205,7 @@ def placement_row(placement: Placement, until: str | None, stored_at: str | None
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(NamedTuple):
     """Where the log ends before a group: the rules append after it."""
 
     seq: int
