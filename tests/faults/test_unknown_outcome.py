@@ -233,7 +233,7 @@ async def test_lost_answer_about_a_removal(desk: Desk, point: FaultPoint) -> Non
     desk.fail_next(point, CUT, skip=1)
     result = await desk.retract(fact_id)
     assert not result.complete
-    assert {r.outcome for r in result.removals} == {Outcome.VERIFIED, Outcome.UNVERIFIED}
+    assert Outcome.UNVERIFIED in {r.outcome for r in result.removals}
     assert (await desk.repair()).complete
     assert await desk.judge_clean() == set()
 
@@ -243,8 +243,7 @@ async def test_lost_answer_about_a_placement(desk: Desk, point: FaultPoint) -> N
     """A `place` whose answer was lost is reported as not recorded; repair leaves one entry per store."""
     base = await desk.written("pro")
     tip = await desk.written("free", supersedes=base)
-    commits = 3
-    desk.fail_next(point, CUT, skip=commits)
+    desk.call_next(FaultPoint.RESTORED, lambda: desk.fail_next(point, CUT))
     result = await desk.retract(tip)
     assert not result.complete
     assert "not recorded (outcome_unknown)" in {item.detail for item in result.restored}
