@@ -248,6 +248,8 @@ class Desk:
         expected, held = story.current(now), self.held()
         missing = {key for key, fact_id in expected.items() if held.get(key) != fact_id}
         assert not missing, f"the ledger places what no store holds: {missing}"
+        proved = {key for key, outcome in story.removed.items() if outcome == "verified"}
+        assert not proved & held.keys(), f"verified as gone and still there: {proved & held.keys()}"
         pending = {(p.store, p.external_id) for p in await self.ledger.pending(limit=10_000)}
         extra = held.keys() - expected.keys() - pending
         assert {store for store, _ in extra} <= set(left), f"nobody named these as left: {extra}"
