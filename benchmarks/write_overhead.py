@@ -1,7 +1,7 @@
 """What custody costs per write, beside the stores' own time and one durable commit.
 
 Three comparisons, each against a floor that writes the very rows ours wrote, with the same
-schema, pragmas and group size:
+schema, pragmas and groups, in a copy of the same ledger of 20,000 facts:
 
 * a write through three stores of 20 ms, one at a time, and its CPU at 32 at once;
 * `ledger.append` with 64 at once;
@@ -14,11 +14,13 @@ import argparse
 import asyncio
 import gc
 import importlib
+import random
 import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,8 +33,23 @@ from custody_sync.model import Fact, Label, Placement, Provenance
 from custody_sync.runtime import Runtime
 from custody_sync.stores import Deadlines
 
+BEGINNING = "beginning.db"
 DELAY = 0.020
 STORES = ("agent", "memories", "vectors")
+WORDS = (
+    "the",
+    "she",
+    "they",
+    "wants",
+    "prefers",
+    "moved",
+    "asked",
+    "about",
+    "invoice",
+    "coffee",
+    "Berlin",
+    "Monday",
+)
 BOUND: Bound = {
     "write_ratio": {"most": 1.15},
     "append_ratio": {"least": 0.5},
@@ -44,14 +61,16 @@ BOUND: Bound = {
 class Size:
     """How much is measured."""
 
+    held: int
+    """Facts that are in the ledger before: an empty one would keep every index in a few pages."""
     pairs: int
     busy: int
     rounds: int
     appends: int
 
 
-FULL = Size(pairs=150, busy=960, rounds=7, appends=3000)
-QUICK = Size(pairs=4, busy=64, rounds=1, appends=256)
+FULL = Size(held=20_000, pairs=150, busy=960, rounds=9, appends=3000)
+QUICK = Size(held=200, pairs=4, busy=64, rounds=1, appends=256)
 
 
 class SlowStore:
@@ -84,17 +103,30 @@ class Bench:
         self._size = size
         self._made = 0
 
-    async def ledger(self, runtime: Runtime | None = None) -> tuple[Ledger, Path]:
-        """Create a ledger in a file of its own."""
-        self._made += 1
-        path = self._folder / f"{self._made}.db"
-        return await Ledger.open(f"sqlite:///{path}", create=True, runtime=runtime), path
+    async def fill(self) -> None:
+        """Make the ledger that every measurement begins with."""
+        runtime = Runtime()
+        async with await Ledger.open(f"sqlite:///{self._folder / BEGINNING}", create=True) as ledger:
+            calls = ((ledger.append, {"draft": _draft(i, runtime)}) for i in range(self._size.held))
+            await at_once(256, calls)
 
-    async def raw(self) -> RawLedger:
-        """Create an equal file for the floor."""
-        ledger, path = await self.ledger()
-        await ledger.close()
-        return RawLedger(path)
+    async def ledger(self) -> tuple[Ledger, Path]:
+        """Open a copy of that ledger."""
+        path = self._copy()
+        return await Ledger.open(f"sqlite:///{path}"), path
+
+    def raw(self) -> RawLedger:
+        """Open another copy by hand."""
+        return RawLedger(self._copy())
+
+    def groups(self, path: Path) -> list[Rows]:
+        """Return what was appended to a copy, in the groups it was committed in."""
+        with closing(Reader(path)) as reader:
+            return reader.groups(after=self._size.held)
+
+    def _copy(self) -> Path:
+        self._made += 1
+        return Path(shutil.copy(self._folder / BEGINNING, self._folder / f"{self._made}.db"))
 
     # --- three stores of 20 ms --------------------------------------------------------------
 
@@ -104,12 +136,13 @@ class Bench:
         stores = [SlowStore(name, DELAY) for name in STORES]
         reader, ours, floor, commit = Reader(path), [], [], []
         async with AsyncCoordinator(ledger, stores=stores) as custody:
-            with await self.raw() as raw:
+            with self.raw() as raw:
                 for i in range(self._size.pairs):
+                    said = _arguments(i)
                     start = time.perf_counter()
-                    await custody.write(**_arguments(i))
+                    await custody.write(**said)
                     ours.append(time.perf_counter() - start)
-                    (rows,) = reader.groups(after=i)
+                    (rows,) = reader.groups(after=self._size.held + i)
                     start = time.perf_counter()
                     await asyncio.gather(*(store.put(*_put(rows)) for store in stores))
                     put = time.perf_counter()
@@ -132,10 +165,10 @@ class Bench:
             ledger, path = await self.ledger()
             gates = Deadlines(concurrency=many)
             async with AsyncCoordinator(ledger, stores=stores, deadlines=gates) as custody:
-                ours = await _cpu(at_once(many, ((custody.write, _arguments(i)) for i in range(count))))
-            groups = _groups(path)
+                ours = await _cpu(at_once(many, [(custody.write, _arguments(i)) for i in range(count)]))
+            groups = self.groups(path)
             await ledger.close()
-            with await self.raw() as raw:
+            with self.raw() as raw:
 
                 async def put(rows: Rows, raw: RawLedger = raw) -> None:
                     await asyncio.gather(*(s.put(*_put(rows)) for s in stores for _ in rows.tables["facts"]))
@@ -181,15 +214,15 @@ class Bench:
 
     async def _append_round(self) -> tuple[float, float, float]:
         count, runtime = self._size.appends, Runtime()
-        ledger, path = await self.ledger(runtime)
+        ledger, path = await self.ledger()
         drafts = [_draft(i, runtime) for i in range(count)]
         gc.collect()
         start = time.perf_counter()
         await at_once(64, ((ledger.append, {"draft": draft}) for draft in drafts))
         ours = time.perf_counter() - start
-        groups = _groups(path)
+        groups = self.groups(path)
         await ledger.close()
-        with await self.raw() as raw:
+        with self.raw() as raw:
             gc.collect()
             start = time.perf_counter()
             for rows in groups:
@@ -202,9 +235,10 @@ class Bench:
         ledger, _ = await self.ledger()
         stores = [SlowStore(name, 0) for name in STORES]
         async with AsyncCoordinator(ledger, stores=stores, deadlines=Deadlines(concurrency=64)) as custody:
+            calls = [(custody.write, _arguments(i)) for i in range(count)]
             gc.collect()
             start = time.perf_counter()
-            await at_once(64, ((custody.write, _arguments(i)) for i in range(count)))
+            await at_once(64, calls)
             seconds = time.perf_counter() - start
         await ledger.close()
         return seconds
@@ -222,7 +256,7 @@ async def _peer_round(folder: Path, count: int) -> float | None:
         await store.setup()
         await store.conn.execute("PRAGMA journal_mode = WAL")
         await store.conn.execute("PRAGMA synchronous = FULL")
-        items = [(("memories", "org"), str(i), {"text": f"acct:{i} plan: {i}"}) for i in range(count)]
+        items = [(("memories", "org"), str(i), {"text": _arguments(i)["value"]}) for i in range(count)]
         gc.collect()
         start = time.perf_counter()
         calls = ((store.aput, {"namespace": n, "key": k, "value": v}) for n, k, v in items)
@@ -234,7 +268,7 @@ def _arguments(i: int) -> dict[str, Any]:
     return {
         "subject": f"acct:{i}",
         "predicate": "plan",
-        "value": f"plan {i}",
+        "value": " ".join(random.Random(i).choices(WORDS, k=16)),
         "space": f"user:{i % 50}",
         "actor": "agent:support",
         "receipt_id": f"turn:{i}",
@@ -274,13 +308,6 @@ class _Key:
     key: str
 
 
-def _groups(path: Path) -> list[Rows]:
-    reader = Reader(path)
-    groups = reader.groups(after=0)
-    reader.close()
-    return groups
-
-
 async def _cpu(work: Awaitable[None]) -> float:
     gc.collect()
     start = time.process_time()
@@ -296,6 +323,7 @@ async def _run(size: Size) -> dict[str, float | None]:
     folder = Path(tempfile.mkdtemp(prefix="custody-bench-"))
     try:
         bench = Bench(folder, size)
+        await bench.fill()
         slow = await bench.slow_stores()
         return {**slow, **await bench.throughput()}
     finally:
