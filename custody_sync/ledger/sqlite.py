@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -112,6 +113,7 @@ class SqliteStorage:
         self._group: GroupWriter[Prepared | NoteWork] = GroupWriter(self._writers, self._commit, self.name)
         self._eraser = None if writer is None else Eraser(writer, location, runtime)
         self._closed = False
+        self._process = os.getpid()
         self.ledger_id, self.secret = reader.run(reads.settings, ())
 
     # --- writing ----------------------------------------------------------------------------
@@ -121,7 +123,15 @@ class SqliteStorage:
         event: Event = await self._write(prepared)
         return event
 
+    def _check_process(self) -> None:
+        """Refuse to work in a forked child: its threads are gone, and SQLite's locks with them."""
+        if os.getpid() != self._process:
+            raise errors.LedgerError(
+                name=self.name, problem="it was opened before this process was forked; open it again here"
+            )
+
     async def _write(self, work: Prepared | NoteWork) -> Any:
+        self._check_process()
         if self._writer is None:
             raise errors.LedgerReadOnly(name=self.name, cause="opened for reading")
         return await self._group.do(work)
@@ -188,6 +198,7 @@ class SqliteStorage:
         """Drive erased values out of WAL and free pages; pending where another reader is in the way."""
         if self._writer is None:
             return Erasure.PENDING if await self._read(due) else Erasure.DONE
+        self._check_process()
         try:
             answer = self._writers.submit(self._erase)
         except RuntimeError:
@@ -202,6 +213,7 @@ class SqliteStorage:
     # --- reading ----------------------------------------------------------------------------
 
     async def _read(self, query: Callable[..., Any], *args: Any) -> Any:
+        self._check_process()
         try:
             answer = self._readers.submit(self._run_read, query, args)
         except RuntimeError:
@@ -313,7 +325,7 @@ class SqliteStorage:
 
     async def close(self) -> None:
         """Finish what waits, then close file and threads; closing again does nothing."""
-        if self._closed:
+        if self._closed or os.getpid() != self._process:
             return
         self._closed = True
         self._group.close()

@@ -212,6 +212,9 @@ def connect(location: Location, *, write: bool) -> sqlite3.Connection:
                 conn.execute("PRAGMA secure_delete = ON")
                 conn.execute("PRAGMA journal_mode = WAL")
                 conn.execute(f"PRAGMA synchronous = {location.synchronous}")
+                # On macOS alone an fsync does not reach the disk without these.
+                conn.execute("PRAGMA fullfsync = ON")
+                conn.execute("PRAGMA checkpoint_fullfsync = ON")
             else:
                 conn.execute("PRAGMA query_only = ON")
         except BaseException:

@@ -129,6 +129,29 @@ async def fill(ledger: Ledger, limit: str) -> dict[str, Any]:
         done.append(draft.fact_id)
 
 
+async def fork(ledger: Ledger) -> dict[str, Any]:
+    """Use the ledger in a forked child, then in the parent; return what both were told."""
+    into, out = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said: list[str] = []
+        for call in (ledger.as_of(), ledger.append(stated(ledger, "f1", "e1")), ledger.erase()):
+            try:
+                await call
+            except CustodyError as error:
+                said.append(str(error))
+        os.write(out, json.dumps(said).encode())
+        os._exit(0)
+    reap(child)
+    await ledger.append(stated(ledger, "f2", "e2"))
+    return {"child": json.loads(os.read(into, 10_000)), "parent": len(await ledger.as_of())}
+
+
+def reap(child: int) -> None:
+    """Wait for a forked child's end."""
+    os.waitpid(child, 0)
+
+
 def drop_privileges() -> None:
     """Become `nobody` where this is root: root may read and write whatever the modes say."""
     if os.geteuid() == 0:
@@ -138,7 +161,7 @@ def drop_privileges() -> None:
         os.setuid(nobody.pw_uid)
 
 
-JOBS = {job.__name__: job for job in (race, supersede, acknowledge, look, fill)}
+JOBS = {job.__name__: job for job in (race, supersede, acknowledge, look, fill, fork)}
 
 
 async def main(job: str, url: str, *arguments: str) -> None:

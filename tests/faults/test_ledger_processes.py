@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from fix_ledger import Child, open_book
 
-from custody_sync.ledger import Ledger
+from custody_sync.errors import LedgerBusy
+from custody_sync.ledger import Ledger, sqlite_files
 from custody_sync.model import Erasure
 from custody_sync.runtime import Runtime
 
@@ -96,6 +97,35 @@ async def test_every_acknowledged_event_survives_a_kill(tmp_path: Path, acknowle
         assert [row["event"]["prev"] for row in log[1:]] == [row["hash"] for row in log[:-1]]
         assert (await ledger.head()).hash == log[-1]["hash"]
         assert await ledger.erase() is Erasure.DONE
+
+
+async def test_a_forked_child_is_told_to_open_the_ledger_itself(tmp_path: Path) -> None:
+    """Instead of waiting for threads that it does not have; the parent goes on."""
+    path = tmp_path / "l.db"
+    await (await open_book(path)).ledger.close()
+    (report,) = together("fork", path, [()])
+    assert report["parent"] == 1
+    assert len(report["child"]) == 3
+    assert all(
+        "opened before this process was forked; open it again here" in said for said in report["child"]
+    )
+
+
+async def test_a_lock_that_lasts_too_long_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the wait the caller hears that nothing was recorded; once the lock is gone it is."""
+    monkeypatch.setattr(sqlite_files, "BUSY_TIMEOUT_MS", 50)
+    book = await open_book(tmp_path / "l.db")
+    other = sqlite3.connect(tmp_path / "l.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    draft = book.state()
+    with pytest.raises(LedgerBusy, match="nothing was recorded"):
+        await book.append(draft)
+    assert await book.values() == []
+    other.execute("ROLLBACK")
+    other.close()
+    await book.append(draft)
+    assert await book.values() == ["pro"]
+    await book.ledger.close()
 
 
 async def test_another_processs_appends_are_seen_at_once(tmp_path: Path) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sqlite3
 import stat
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fix_ledger import files_of, open_book
+from fix_ledger import open_book
 
 from custody_sync.errors import (
     CustodyError,
@@ -18,7 +17,6 @@ from custody_sync.errors import (
     LedgerDamaged,
     LedgerError,
     LedgerNotFound,
-    LedgerReadOnly,
     LedgerTooNew,
 )
 from custody_sync.ledger import Ledger
@@ -166,6 +164,25 @@ async def test_new_files_are_their_owners_only(tmp_path: Path) -> None:
         os.umask(old)
     modes = {name: stat.S_IMODE(mode) for name, (_, mode) in found.items()}
     assert modes == {"l.db": 0o600, "l.db-wal": 0o600, "l.db-shm": 0o600}
+
+
+@pytest.mark.parametrize(("option", "level"), [("", 2), ("?synchronous=normal", 1), ("?synchronous=off", 0)])
+async def test_durability_and_erasure_rest_on_these_pragmas(tmp_path: Path, option: str, level: int) -> None:
+    """WAL, a full sync unless the URL says otherwise, freed pages overwritten, no temporary files."""
+    ledger = await Ledger.open(f"sqlite:///{tmp_path}/l.db{option}", create=True)
+    storage: Any = ledger._storage
+    found = {
+        name: storage._writer.execute(f"PRAGMA {name}").fetchone()[0]
+        for name in ("journal_mode", "synchronous", "secure_delete", "temp_store", "busy_timeout")
+    }
+    await ledger.close()
+    assert found == {
+        "journal_mode": "wal",
+        "synchronous": level,
+        "secure_delete": 1,
+        "temp_store": 2,
+        "busy_timeout": 30_000,
+    }
 
 
 async def test_create_opens_an_existing_ledger_as_it_is(tmp_path: Path) -> None:
@@ -326,74 +343,4 @@ async def test_a_ledger_without_its_rows_is_damaged(tmp_path: Path, what: str) -
         with pytest.raises(LedgerError) as caught:
             await call()
         assert caught.value.code == "ledger_damaged"
-    await book.ledger.close()
-
-
-# --- a file that changes under a handle ------------------------------------------------------
-
-
-@pytest.mark.parametrize("how", ["removed", "replaced", "moved"])
-async def test_a_file_that_went_away_is_noticed(tmp_path: Path, how: str) -> None:
-    """Reading, appending and erasing all say so; nothing goes into the void and no file appears."""
-    path, other = tmp_path / "l.db", tmp_path / "other.db"
-    await made(path)
-    await made(other)
-    book = await open_book(path, create=False, prefix="2-")
-    reader = await open_book(path, create=False, read_only=True)
-    if how == "removed":
-        path.unlink()
-    elif how == "replaced":
-        os.replace(other, path)
-    else:
-        os.replace(path, tmp_path / "elsewhere.db")
-    before = {name for name in files_of(tmp_path) if not name.endswith(("-wal", "-shm"))}
-    for call in (
-        lambda: book.append(book.state()),
-        lambda: book.ledger.as_of(),
-        lambda: book.ledger.erase(),
-        lambda: reader.ledger.get("f2"),
-    ):
-        with pytest.raises(LedgerError, match="moved or replaced; open it again"):
-            await call()
-    await book.ledger.close()
-    await reader.ledger.close()
-    assert {name for name in files_of(tmp_path) if not name.endswith(("-wal", "-shm"))} == before
-
-
-async def test_another_handles_appends_are_seen_at_once(tmp_path: Path) -> None:
-    """Nothing is cached that another handle can change, in either direction, for readers as well."""
-    one = await open_book(tmp_path / "l.db")
-    two = await open_book(tmp_path / "l.db", create=False, prefix="2-")
-    reader = await open_book(tmp_path / "l.db", create=False, read_only=True)
-    for i in range(4):
-        fact_id = await (one, two)[i % 2].add(value=i)
-        for book in (one, two, reader):
-            assert await book.values() == list(range(i + 1))
-            assert (await book.ledger.known([fact_id]))[fact_id] == "asserted"
-    new = await one.add(value="new", supersedes=fact_id)
-    assert await two.refused(two.state(supersedes=fact_id)) == "already_covered"
-    await two.append(two.retract(new))
-    assert await reader.values() == [0, 1, 2, 3]
-    for book in (one, two, reader):
-        await book.ledger.close()
-
-
-async def test_a_read_only_handle_refuses_to_append(tmp_path: Path) -> None:
-    """It says why, and the ledger stays readable beside it."""
-    await made(tmp_path / "l.db")
-    book = await open_book(tmp_path / "l.db", create=False, read_only=True)
-    assert not book.ledger.writable
-    with pytest.raises(LedgerReadOnly, match="opened for reading"):
-        await book.append(book.state())
-    assert await book.values() == ["pro"]
-    await book.ledger.close()
-
-
-async def test_a_copy_taken_after_closing_is_the_whole_ledger(tmp_path: Path) -> None:
-    """Closing the last handle folds the log into the one file."""
-    await made(tmp_path / "l.db")
-    assert list(files_of(tmp_path)) == ["l.db"]
-    shutil.copy(tmp_path / "l.db", tmp_path / "copy.db")
-    book = await open_book(tmp_path / "copy.db", create=False)
-    assert await book.values() == ["pro"]
     await book.ledger.close()

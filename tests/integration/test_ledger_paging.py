@@ -133,6 +133,20 @@ async def test_what_is_owed_ends_with_the_facts_validity(book: Book) -> None:
     assert await book.ledger.owed() == []
 
 
+@pytest.mark.parametrize("limit", [1, 2, 50])
+async def test_l9_placements_of_ended_facts_page(book: Book, limit: int) -> None:
+    """A store's placements are listed once their facts' validity is over, but for what is due anyway."""
+    ends = book.clock.now() + timedelta(hours=1)
+    ids = [await book.add(value=i, held=[("m", f"m{i}"), ("a", f"a{i}")], valid_to=ends) for i in range(5)]
+    await book.add(held=[("m", "stays")])
+    await book.append(book.retract(ids[2]))
+    assert await book.ledger.ended("m") == []
+    book.at(ends)
+    ledger = book.ledger
+    found = await all_pages(lambda **page: ledger.ended("m", **page), limit)
+    assert [placement.external_id for placement in found] == ["m0", "m1", "m3", "m4"]
+
+
 async def test_l9_notes_page_by_key(book: Book) -> None:
     """A spool is read from the last key on."""
     notes = [Note(topic="spool", key=f"{i:03d}", value="{}", since=book.clock.now()) for i in range(7)]

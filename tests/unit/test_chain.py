@@ -162,6 +162,26 @@ def test_another_draft_under_the_same_event_id_is_not_the_same(kind: str) -> Non
         assert not same_event(prepared, altered)
 
 
+FINAL = {
+    "assert": "b6cc4d447b362465a8bcbb2c4f7968987c16d93ebbf91d10fe0da4c47d09f0b5",
+    "retract": "ce4a6075f36aa878d41f60dd0efd39b622c5b5ce5d9e9c340275eb576bc3e9a2",
+    "confirm": "d64d94c2b4857b87bea0206619379aaf6d1fa0e8ef69e49ec86e58881a357149",
+    "hold": "0c30ba29f015b58ad159af37a5e4e81c931807156f79b303cc96c8a9239451f2",
+    "release": "26985cae5ddc9f824b3aec859aa8d3e0c590e28fac51ece9c0402eae8bf93f6a",
+    "forget": "980f0a65566f35746f56e37cb911c7b41a61fba3ab963627e6157e0b17bcf3bb",
+    "repair": "ed0ffa8d3853e2e927dc4da100ee4a9bdae80347fab34db1953eb8c49be7b6a3",
+    "place": "62a857f0751bfd60ce6788def68bf88e245a505ab6063d75eb7506c9b96c1a0d",
+    "remove": "46447d90fcaa8f7ad45fa5961d23dfd132ebae8a89d77d1799364121ed4bdfc6",
+}
+"""Hashes of one event of every kind, as the first release writes them."""
+
+
+@pytest.mark.parametrize("kind", FINAL)
+def test_the_format_of_version_1_is_final(kind: str) -> None:
+    """The same event has the same hash in every later version; a new format needs a new `v`."""
+    assert body_of(every_kind()[kind])[1] == FINAL[kind]
+
+
 def test_equal_content_gives_unequal_commitments() -> None:
     """Salts keep two facts with one value from being recognised as equal, before and after an erasure."""
     make = drafts()
