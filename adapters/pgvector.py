@@ -37,7 +37,8 @@ class PgVectorStore:
 
     The extension, the table and its indexes are made at the first use, and that is tried again
     after a failure. The pool is the caller's: with any row factory, with or without autocommit,
-    opened or not; an unopened one is opened at the first use and closed by its owner.
+    opened or not; an unopened one is opened at the first use and closed by its owner, or by
+    `aclose`, which the synchronous `Coordinator` calls before its loop ends.
 
     Args:
         pool: A psycopg `AsyncConnectionPool`.
@@ -93,6 +94,7 @@ class PgVectorStore:
         self._page_size = page_size
         self._loop = OneLoop(name)
         self._is_set_up = False
+        self._opened_here = False
         self._setting_up = asyncio.Lock()
 
     # --- the two verbs ---------------------------------------------------------------------
@@ -203,6 +205,11 @@ class PgVectorStore:
             return f"{waits}, and their bytes until free space is used again or VACUUM FULL.", elsewhere
         return await self._vacuumed(), elsewhere
 
+    async def aclose(self) -> None:
+        """Close the pool if this store opened it; a caller's own stays open."""
+        if self._opened_here:
+            await self._pool.close()
+
     # --- set-up ----------------------------------------------------------------------------
 
     async def _ready(self) -> None:
@@ -214,6 +221,7 @@ class PgVectorStore:
                 return
             if self._pool.closed:
                 await self._pool.open()
+                self._opened_here = True
             for attempt in range(1, _ATTEMPTS + 1):
                 try:
                     await self._set_up()

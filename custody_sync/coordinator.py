@@ -84,6 +84,9 @@ class AsyncCoordinator:
         validator_deadline: float = 5.0,
         settle_tries: int = 6,
     ) -> None:
+        if not isinstance(ledger, Ledger):
+            problem = f"must be an open Ledger, not {type(ledger).__name__}; await Ledger.open(url) first"
+            raise InvalidInput(field="ledger", problem=problem)
         self.ledger = ledger
         self._runtime = runtime or Runtime()
         self._gates = open_gates(stores, self._runtime, deadlines or Deadlines(), superseded)
@@ -298,7 +301,7 @@ class AsyncCoordinator:
         await self._following.erase()
         rows = await self._following.placements(fact_id)
         removals = await self._following.remove(fact_id, mandate, text=text, ask_again=True)
-        notes = await self._following.notes(rows)
+        notes = await self._following.earlier_links(fact) + await self._following.notes(rows)
         # Once more: only now that every removal is verified may external ids have gone too.
         erasure = await self._following.erase()
         return ForgetResult(

@@ -263,6 +263,12 @@ class NotBelieved(Refused):
     code = "not_believed"
 
 
+class NotRemoved(Refused):
+    """Fact {fact_id} is believed and held by its stores; there is no removal of it to verify."""
+
+    code = "not_removed"
+
+
 class AlreadyPlaced(Refused):
     """Store {store!r} already holds a placement of fact {fact_id}."""
 

@@ -15,6 +15,8 @@ from custody_sync.placing import Placer
 from custody_sync.removal import Mandate, Remover
 from custody_sync.stores import Gate
 
+MOST_LINKS = 20
+
 
 class FollowUp:
     """Brings the stores to where the ledger is.
@@ -77,6 +79,19 @@ class FollowUp:
             return await self._ledger.placements(fact_id)
         except CustodyError:
             return []
+
+    async def earlier_links(self, fact: Fact) -> tuple[str, ...]:
+        """Name what an erasure of one link leaves: earlier links of its chain that still have their values."""
+        left: list[str] = []
+        seen: Fact | None = fact
+        try:
+            while seen is not None and seen.supersedes is not None and len(left) < MOST_LINKS:
+                seen = await self._ledger.get(seen.supersedes)
+                if seen is not None and not seen.forgotten:
+                    left.append(seen.fact_id)
+        except CustodyError as error:
+            return (f"whether earlier links of its chain are forgotten is not known ({error.code})",)
+        return (f"earlier links of its chain are not forgotten: {', '.join(left)}",) if left else ()
 
     async def notes(self, rows: Sequence[Placement]) -> tuple[str, ...]:
         """Let the stores clean up after a forget, and say what they leave behind."""

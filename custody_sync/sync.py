@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
@@ -19,6 +20,7 @@ from custody_sync.model import (
     ForgetResult,
     Json,
     Page,
+    Placement,
     Provenance,
     RepairResult,
     RetractResult,
@@ -95,6 +97,7 @@ class Coordinator:
         create: create the ledger that a URL names if it is missing.
         stores: adapters.
         validators: as for `AsyncCoordinator`, as are the others.
+        forget_key: key of the digests that an erasure may leave, for a ledger that a URL names.
 
     Raises:
         InsideEventLoop: called from inside a running event loop.
@@ -113,17 +116,22 @@ class Coordinator:
         superseded: Superseded | Mapping[str, Superseded] = "remove",
         validator_deadline: float = 5.0,
         settle_tries: int = 6,
+        forget_key: bytes | None = None,
     ) -> None:
         self._thread = LoopThread("Coordinator", "AsyncCoordinator")
         self._own: Ledger | None = None
+        self._stores: tuple[Any, ...] = ()
 
         async def build() -> AsyncCoordinator:
             opened = ledger
             if isinstance(opened, str):
-                opened = self._own = await Ledger.open(opened, create=create, runtime=runtime)
+                opened = self._own = await Ledger.open(
+                    opened, create=create, runtime=runtime, forget_key=forget_key
+                )
+            self._stores = tuple(stores)
             return AsyncCoordinator(
                 opened,
-                stores=stores,
+                stores=self._stores,
                 validators=validators,
                 runtime=runtime,
                 deadlines=deadlines,
@@ -154,10 +162,19 @@ class Coordinator:
         self._thread.refuse_inside_loop()
         own, self._own = self._own, None
         if not self._thread.stopped:
-            self._thread.run(self._custody.close())
+            self._thread.run(self._close())
         if own is not None:
             self._thread.run(own.close())
         self._thread.stop()
+
+    async def _close(self) -> None:
+        """End what belongs to this loop: what a store opened by itself can be used by no other."""
+        await self._custody.close()
+        for store in self._stores:
+            closing = getattr(store, "aclose", None)
+            if closing is not None:
+                with contextlib.suppress(Exception):
+                    await closing()
 
     @property
     def ledger(self) -> Ledger:
@@ -292,3 +309,15 @@ class Coordinator:
     def get(self, fact_id: str) -> Fact | None:
         """Return a fact whatever its state; see `Ledger.get`."""
         return self._thread.run(self.ledger.get(fact_id))
+
+    def spaces(self) -> list[str]:
+        """Return every space that has facts; see `Ledger.spaces`."""
+        return self._thread.run(self.ledger.spaces())
+
+    def placements(self, fact_id: str) -> list[Placement]:
+        """Return where a fact is or was held; see `Ledger.placements`."""
+        return self._thread.run(self.ledger.placements(fact_id))
+
+    def pending(self, *, limit: int = 1000, after: int | None = None) -> Page[Placement]:
+        """Return what has to go and was not yet seen gone; see `Ledger.pending`."""
+        return self._thread.run(self.ledger.pending(limit=limit, after=after))

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 
 from custody_sync.canonical import check_name
-from custody_sync.errors import CustodyError, UnknownFact
+from custody_sync.errors import CustodyError, InvalidInput, NotRemoved, UnknownFact
 from custody_sync.ledger import Ledger
 from custody_sync.model import Capability, Outcome, Placement, PlacementState, Removal, Standing, VerifyResult
 from custody_sync.removal import NOT_CONFIGURED, Mandate, Remover, all_gone
@@ -29,8 +29,13 @@ async def verify_removed(
 ) -> VerifyResult:
     """Ask about all removed facts, or the given ones, and record every changed outcome.
 
+    A fact that is believed again is not a removed one: only entries of it that are still due are
+    asked about.
+
     Raises:
+        InvalidInput: `fact_ids` is not a list of ids.
         UnknownFact: a given id was never in this ledger.
+        NotRemoved: a given fact is believed.
     """
     limiter = asyncio.Semaphore(CONCURRENCY)
     removals: list[Removal] = []
@@ -49,20 +54,40 @@ async def _rows(
     ledger: Ledger, fact_ids: Sequence[str] | None
 ) -> AsyncIterator[tuple[list[str], list[Placement]]]:
     if fact_ids is not None:
+        if isinstance(fact_ids, str):
+            raise InvalidInput(field="fact_ids", problem="must be a list of ids, not one string")
         ids = list(dict.fromkeys(check_name(fact_id, "fact_id") for fact_id in fact_ids))
         for fact_id, standing in (await ledger.known(ids)).items():
             if standing is Standing.UNKNOWN:
                 raise UnknownFact(fact_id=fact_id)
         for fact_id in ids:
-            yield [fact_id], [row for row in await ledger.placements(fact_id) if row.state in REMOVED]
+            rows = _removed(await ledger.placements(fact_id))
+            if rows is None:
+                raise NotRemoved(fact_id=fact_id)
+            yield [fact_id], rows
         return
     after: int | None = None
     while True:
         page = await ledger.removed(limit=500, after=after)
-        yield list(dict.fromkeys(row.fact_id for row in page)), page
+        facts = list(dict.fromkeys(row.fact_id for row in page))
+        believed = {f for f in facts if _is_believed(await ledger.placements(f))}
+        due = [row for row in page if row.fact_id not in believed or row.state is PlacementState.DUE]
+        yield [fact_id for fact_id in facts if fact_id not in believed], due
         after = page.next
         if after is None:
             return
+
+
+def _is_believed(rows: Sequence[Placement]) -> bool:
+    return any(row.state is PlacementState.HELD for row in rows)
+
+
+def _removed(rows: Sequence[Placement]) -> list[Placement] | None:
+    """Return what is to be asked about; None where the fact is believed and nothing of it is due."""
+    due = [row for row in rows if row.state is PlacementState.DUE]
+    if _is_believed(rows):
+        return due or None
+    return [row for row in rows if row.state in REMOVED]
 
 
 async def _ask(
@@ -75,6 +100,9 @@ async def _ask(
             outcome, detail = Outcome.FAILED, NOT_CONFIGURED
         else:
             outcome, detail = await remover.ask(gate, entry)
+            if outcome is Outcome.STILL_INDEXED and row.outcome is Outcome.FAILED:
+                # It was never deleted, so waiting for an index would be in vain.
+                outcome, detail = Outcome.FAILED, "its delete failed before; run repair"
         if row.state is PlacementState.DUE:
             return await remover.settle(entry, row.outcome, outcome, detail, mandate)
         if outcome is Outcome.STILL_INDEXED:

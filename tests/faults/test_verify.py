@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
 from fix_custody import ACTOR, BRIEF, Desk, HttpError, error_of, open_desk
 
 from custody_sync import errors
@@ -21,8 +22,26 @@ async def test_c32_verify_of_an_empty_ledger(desk: Desk) -> None:
     assert (empty.asked, empty.complete) == (0, False)
     fact_id = await desk.written()
     assert not (await desk.verify()).complete
-    assert not (await desk.verify(fact_ids=[fact_id])).complete
     assert not (await desk.verify(fact_ids=[])).complete
+    with pytest.raises(errors.NotRemoved):
+        await desk.verify(fact_ids=[fact_id])
+
+
+async def test_a_fact_that_is_believed_again_is_not_reported_as_removed(desk: Desk) -> None:
+    """After its successor is retracted a fact is held, whatever its earlier entries came to."""
+    first = await desk.written()
+    second = await desk.written(supersedes=first)
+    await desk.retract(second)
+    result = await desk.verify()
+    assert {r.fact_id for r in result.removals} == {second}
+    with pytest.raises(errors.NotRemoved):
+        await desk.verify(fact_ids=[first])
+
+
+async def test_one_string_is_no_list_of_ids(desk: Desk) -> None:
+    """A fact id given bare is refused by name, not read letter by letter."""
+    with pytest.raises(errors.InvalidInput, match="list of ids"):
+        await desk.verify(fact_ids="some-id")
 
 
 async def test_verify_table(desk: Desk) -> None:
@@ -149,3 +168,20 @@ async def test_index_that_never_clears(tmp_path: Path) -> None:
         for call in (desk.retract(fact_id), desk.repair(), desk.verify(), desk.retract(fact_id)):
             assert not (await call).complete
         assert await desk.outcomes(fact_id) == [("store", "still_indexed")]
+
+
+async def test_a_delete_that_failed_is_not_called_a_lagging_index(desk: Desk) -> None:
+    """An entry whose delete failed and that is still there stays `failed`: waiting would not help."""
+    fact_id = await desk.written()
+    desk.stores["agent"].faults.refuse("delete", HttpError())
+    await desk.retract(fact_id)
+    outcomes = {r.store: r.outcome for r in (await desk.verify()).removals}
+    assert outcomes == {"memories": "verified", "agent": "failed"}
+
+
+async def test_a_forget_names_earlier_links_that_keep_their_values(desk: Desk) -> None:
+    """Erasing the newest link says which older ones still hold what they said."""
+    first = await desk.written("old@example.org")
+    second = await desk.written("new@example.org", supersedes=first)
+    assert any(first in note for note in (await desk.forget(second)).notes)
+    assert not any("earlier links" in note for note in (await desk.forget(first)).notes)
