@@ -81,7 +81,7 @@ class FollowUp:
             return []
 
     async def earlier_links(self, fact: Fact) -> tuple[str, ...]:
-        """Name what an erasure of one link leaves: earlier links of its chain that still have their values."""
+        """Name the earlier links of the chain that an erasure of this one leaves as they are."""
         left: list[str] = []
         seen: Fact | None = fact
         try:
