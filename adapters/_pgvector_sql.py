@@ -54,12 +54,19 @@ class Statements:
             stored_at = excluded.stored_at, custody = excluded.custody, text = excluded.text,
             embedding = excluded.embedding"""
     delete: Any = "delete from {table} where key = %s"
+    delete_free: Any = """
+        delete from {table} where key = any(
+            array(select key from {table} where key = any(%s) for update skip locked)
+        ) returning key"""
     find: Any = "select {columns}, text from {table} where fact_id = %s"
     first_page: Any = "select {listed} from {table} order by key limit %s"
     next_page: Any = "select {listed} from {table} where key > %s order by key limit %s"
     keys: Any = """
         select key from {table} where key = %(key)s
         union all select key from {table} where fact_id = %(fact_id)s"""
+    keys_of: Any = """
+        select key from {table} where key = any(%(keys)s)
+        union all select key from {table} where fact_id = any(%(fact_ids)s)"""
     is_near: Any = """
         select coalesce(bool_or(key = %(key)s), false) from {table}
         where embedding <=> %(vector)s::vector < 1e-6 or text = %(text)s"""

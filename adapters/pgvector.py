@@ -7,17 +7,17 @@ listed by its key and proved absent without an approximate index having a say.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from custody_sync.adapters._pgvector_rows import entry_of, row_of, score_of
 from custody_sync.adapters._pgvector_sql import COLUMNS, INDEXED, checked_table, compose, index_name, quoted
+from custody_sync.adapters._pgvector_together import Together
 from custody_sync.adapters._pgvector_vectors import Embed, Embedder
 from custody_sync.adapters._shared import OneLoop, WorkerThreads, describe, translated, vendor
-from custody_sync.errors import InvalidInput, InvalidStore
+from custody_sync.errors import InvalidInput, InvalidStore, StoreError
 from custody_sync.model import Capability, Entry, Fact, Hit, Label, Level, Limits, Support
 
 if TYPE_CHECKING:
@@ -92,6 +92,8 @@ class PgVectorStore:
         self._index = index
         self._vacuum = vacuum
         self._page_size = page_size
+        self._is_absent = Together(self._absent)
+        self._is_dropped = Together(self._dropped)
         self._loop = OneLoop(name)
         self._is_set_up = False
         self._opened_here = False
@@ -101,14 +103,14 @@ class PgVectorStore:
 
     async def put(self, fact: Fact, label: Label) -> Sequence[str]:
         """Write the row of `label.key`, or write it again; the vector is checked before."""
-        row = _row(fact, label, await self._embed(fact.text or ""))
+        row = row_of(fact, label, await self._embed(fact.text or ""))
         await self._change("put", self._sql.put, row)
         return (label.key,)
 
     async def put_many(self, items: Sequence[tuple[Fact, Label]]) -> Sequence[Sequence[str]]:
         """Write many rows in one pipeline and one transaction: all of them or none."""
         vectors = await self._embed.many([fact.text or "" for fact, _ in items])
-        rows = [_row(fact, label, vector) for (fact, label), vector in zip(items, vectors, strict=True)]
+        rows = [row_of(fact, label, vector) for (fact, label), vector in zip(items, vectors, strict=True)]
 
         async def write(cursor: AsyncCursor[Any]) -> None:
             await cursor.executemany(self._sql.put, rows)
@@ -118,14 +120,16 @@ class PgVectorStore:
 
     async def delete(self, entry: Entry) -> None:
         """Delete the row of the entry's key."""
-        await self._change("delete", self._sql.delete, (entry.external_id,))
+        self._loop.check()
+        if not await self._is_dropped(entry):
+            await self._change("delete", self._sql.delete, (entry.external_id,))
 
     # --- what it can be asked --------------------------------------------------------------
 
     async def find(self, fact_id: str) -> list[Entry]:
         """Return every row of the fact."""
         rows = await self._fetch("find", self._sql.find, (fact_id,))
-        return [self._entry(row, text=row[6]) for row in rows]
+        return [entry_of(self.name, row, text=row[6]) for row in rows]
 
     async def list_entries(self) -> AsyncIterator[Entry]:
         """Yield every row, without its text, page by page along the key, which nothing moves.
@@ -140,7 +144,7 @@ class PgVectorStore:
                 if not is_last:
                     ahead = asyncio.create_task(self._page(rows[-1][0]))
                 for row in rows:
-                    yield self._entry(row)
+                    yield entry_of(self.name, row)
                 if is_last:
                     return
         finally:
@@ -153,10 +157,10 @@ class PgVectorStore:
         That search passes over every index and looks at all rows as near as an equal text, so
         neither a crowd of equal texts nor a damaged index can hide the row.
         """
-        wanted = {"key": entry.external_id, "fact_id": entry.fact_id, "text": entry.text}
         if not entry.text:
-            rows = await self._fetch("verify_deleted", self._sql.keys, wanted)
-            return not any(key == entry.external_id for (key,) in rows)
+            self._loop.check()
+            return await self._is_absent(entry)
+        wanted = {"key": entry.external_id, "fact_id": entry.fact_id, "text": entry.text}
         wanted["vector"] = await self._embed(entry.text)
 
         async def look(cursor: AsyncCursor[Any]) -> bool:
@@ -187,7 +191,7 @@ class PgVectorStore:
             return await cursor.fetchall()
 
         rows = await self._ask("search", look, transaction=True)
-        return [Hit(entry=self._entry(row, text=row[6]), score=_score(row[7])) for row in rows]
+        return [Hit(entry=entry_of(self.name, row, text=row[6]), score=score_of(row[7])) for row in rows]
 
     def scope_of(self, fact: Fact) -> str | None:
         """Return None: one table holds every space, and `space` is a column."""
@@ -311,6 +315,20 @@ class PgVectorStore:
 
         return await self._ask(operation, fetch)
 
+    async def _dropped(self, entries: Sequence[Entry]) -> list[bool]:
+        """Delete what nobody has locked; what is not certain after that is for each caller to do alone."""
+        wanted = ([entry.external_id for entry in entries],)
+        try:
+            gone = {key for (key,) in await self._fetch("delete", self._sql.delete_free, wanted)}
+        except StoreError:
+            gone = set()
+        return [entry.external_id in gone for entry in entries]
+
+    async def _absent(self, entries: Sequence[Entry]) -> list[bool]:
+        wanted = {"keys": [e.external_id for e in entries], "fact_ids": [e.fact_id for e in entries]}
+        there = {key for (key,) in await self._fetch("verify_deleted", self._sql.keys_of, wanted)}
+        return [entry.external_id not in there for entry in entries]
+
     async def _page(self, after: str | None) -> list[tuple[Any, ...]]:
         if after is None:
             return await self._fetch("list_entries", self._sql.first_page, (self._page_size,))
@@ -339,41 +357,6 @@ class PgVectorStore:
             f"{vacuum} has freed the deleted rows; bytes stay until the space is used again or VACUUM FULL."
         )
 
-    def _entry(self, row: tuple[Any, ...], text: str | None = None) -> Entry:
-        key, fact_id, ledger_id, space, stored_at, created_at = row[:6]
-        if fact_id is None or ledger_id is None:
-            fact_id = ledger_id = space = stored_at = None
-        # Our keys are `label.key`; the generation of a row that is called otherwise is not known.
-        own = f"{fact_id}."
-        return Entry(
-            store=self.name,
-            external_id=key,
-            fact_id=fact_id,
-            stored_at=_in_utc(stored_at),
-            text=text,
-            ledger_id=ledger_id,
-            space=space,
-            created_at=_in_utc(created_at),
-            generation=key[len(own) :] if fact_id is not None and key.startswith(own) else None,
-        )
-
-
-def _in_utc(instant: datetime | None) -> datetime | None:
-    return None if instant is None else instant.astimezone(UTC)
-
-
-def _row(fact: Fact, label: Label, vector: str) -> dict[str, Any]:
-    return {
-        "key": label.key,
-        "fact_id": label.fact_id,
-        "ledger_id": label.ledger_id,
-        "space": label.space,
-        "stored_at": label.stored_at,
-        "custody": label.to_metadata()["custody"],
-        "text": fact.text or "",
-        "vector": vector,
-    }
-
 
 def _checked_dimensions(dimensions: object, index: str | None) -> int:
     if index not in (None, "hnsw"):
@@ -391,10 +374,6 @@ async def _yes(cursor: AsyncCursor[Any], statement: Any, parameters: Any = None)
     await cursor.execute(statement, parameters)
     row = await cursor.fetchone()
     return row is not None and row[0] is True
-
-
-def _score(similarity: float | None) -> float | None:
-    return None if similarity is None or math.isnan(similarity) else similarity
 
 
 __all__ = ["PgVectorStore"]

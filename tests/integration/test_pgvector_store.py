@@ -449,6 +449,36 @@ async def test_a_failing_question_is_never_gone(connect: Connect, database_uri: 
     assert await case.said_gone(put.entries[0]) is True
 
 
+async def test_a_locked_row_holds_up_no_other_delete(connect: Connect, database_uri: str) -> None:
+    """Deletes of one turn share a statement, which passes over a row that somebody has locked."""
+    store = store_of(connect())
+    case = case_of(store)
+    entries = [(await case.put()).blind[0] for _ in range(3)]
+    async with await psycopg.AsyncConnection.connect(database_uri) as other:
+        await other.execute("select from facts where key = %s for update", (entries[0].external_id,))
+        locked, *free = [asyncio.ensure_future(store.delete(entry)) for entry in entries]
+        await asyncio.gather(*free)
+        assert [await store.verify_deleted(entry) for entry in entries] == [False, True, True]
+        assert not locked.done()
+        await other.rollback()
+        await locked
+    assert await store.verify_deleted(entries[0])
+
+
+async def test_a_role_that_may_delete_and_not_update_deletes(connect: Connect, database_uri: str) -> None:
+    """Passing over locked rows needs the right to update; without it a delete is a plain one."""
+    case = case_of(store_of(connect()))
+    entries = [(await case.put()).blind[0] for _ in range(2)]
+    role = f"eraser_{database_of(database_uri)}"
+    await ask(database_uri, f"create role {role} login")
+    await ask(database_uri, f"grant select, delete on facts to {role}")
+    store = store_of(connect(database_uri.replace("//postgres@", f"//{role}@")))
+    await asyncio.gather(*(store.delete(entry) for entry in entries))
+    assert [await store.verify_deleted(entry) for entry in entries] == [True, True]
+    await ask(database_uri, f"drop owned by {role}")
+    await ask(database_uri, f"drop role {role}")
+
+
 async def test_another_generation_of_the_fact_is_another_entry(connect: Connect) -> None:
     """A removed stray is gone although the fact's current placement stands, with the same text."""
     case = case_of(store_of(connect()))
