@@ -6,11 +6,13 @@ import contextlib
 import json
 import os
 import pty
+import select
 import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,8 @@ import pytest
 SECRET = "pw-7Q"
 COMMAND = [sys.executable, "-m", "custody_sync.cli.main"]
 ODD_FOLDERS = ["50% off", "a#b", "what?", "x%41y", "with space", "~tilde"]
+PATIENCE, AGAIN = 120.0, 2.0
+"""Seconds: how long a command may take in all, and after how long it is interrupted again."""
 BRACKETS = ["[/items] closes", "list[str] and [red]x", "[link=https://x.invalid]y"]
 STORE = '''
 from __future__ import annotations
@@ -98,27 +102,53 @@ def _json(*args: str, cwd: Path, status: int = 0, **environ: str) -> dict[str, A
     return document
 
 
+@contextlib.contextmanager
+def _child(*args: str, cwd: Path, **options: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a command and leave no process behind, however the test ends."""
+    child = subprocess.Popen([*COMMAND, *args], cwd=cwd, **{"env": _environ({}), **options})
+    try:
+        yield child
+    finally:
+        child.kill()
+        for stream in (child.stdin, child.stdout, child.stderr):
+            if stream is not None:
+                stream.close()
+        child.wait()
+
+
 def _on_terminal(
     args: Sequence[str], *, cwd: Path, typed: str = "", interrupt_at: str | None = None, **environ: str
 ) -> tuple[int, str]:
     """Run a command on a pseudo-terminal, type or interrupt, and return its status and what was shown."""
     shown, keys = pty.openpty()
     terminal = _environ({"COLUMNS": "300", "TERM": "xterm", **environ})
-    seen = b""
-    with subprocess.Popen(
-        [*COMMAND, *args], cwd=cwd, env=terminal, stdin=keys, stdout=keys, stderr=keys
-    ) as child:
+    with _child(*args, cwd=cwd, env=terminal, stdin=keys, stdout=keys, stderr=keys) as child:
         os.close(keys)
-        os.write(shown, typed.encode())
-        # Linux reports the other end's close as an error, others as an empty read.
-        with contextlib.suppress(OSError):
-            while part := os.read(shown, 65536):
-                seen += part
-                if interrupt_at is not None and interrupt_at.encode() in seen:
-                    child.send_signal(signal.SIGINT)
-                    interrupt_at = None
-    os.close(shown)
-    return child.returncode, seen.decode("utf-8", "replace")
+        try:
+            os.write(shown, typed.encode())
+            return _watch(child, shown, interrupt_at)
+        finally:
+            os.close(shown)
+
+
+def _watch(child: subprocess.Popen[bytes], shown: int, interrupt_at: str | None) -> tuple[int, str]:
+    seen, interrupted, deadline = b"", False, time.monotonic() + PATIENCE
+    while True:
+        assert time.monotonic() < deadline, f"still running after {PATIENCE} s: {seen!r}"
+        readable, _, _ = select.select([shown], [], [], AGAIN)
+        if readable:
+            part = b""
+            # Linux reports the other end's close as an error, others as an empty read.
+            with contextlib.suppress(OSError):
+                part = os.read(shown, 65536)
+            if not part:
+                return child.wait(PATIENCE), seen.decode("utf-8", "replace")
+            seen += part
+        due = interrupt_at is not None and interrupt_at.encode() in seen and b"Interrupted" not in seen
+        # One that lands just before the read starts is acted on only when the read is over.
+        if due and not (interrupted and readable):
+            child.send_signal(signal.SIGINT)
+            interrupted = True
 
 
 @pytest.fixture
@@ -363,13 +393,11 @@ def test_interrupting_ends_with_130_and_one_sentence(installed: Path) -> None:
         "import asyncio, sys\nasync def stores():\n"
         "    print('waiting', file=sys.stderr, flush=True)\n    await asyncio.sleep(600)\n"
     )
-    child = subprocess.Popen(
-        [*COMMAND, "repair"], cwd=installed, env=_environ({}), stderr=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert child.stderr is not None
-    assert child.stderr.readline() == b"waiting\n"
-    child.send_signal(signal.SIGINT)
-    out, err = child.communicate(timeout=60)
+    with _child("repair", cwd=installed, stderr=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stderr is not None
+        assert child.stderr.readline() == b"waiting\n"
+        child.send_signal(signal.SIGINT)
+        out, err = child.communicate(timeout=PATIENCE)
     assert child.returncode == 130
     assert err.count(b"\n") == 1
     assert b"Interrupted" in err
@@ -380,13 +408,10 @@ def test_a_reader_that_leaves_is_no_error_message(installed: Path) -> None:
     """`read | head` ends quietly."""
     for number in range(3):
         _run("write", "--value", f"note {number}", "--space", "org", cwd=installed)
-    child = subprocess.Popen(
-        [*COMMAND, "read"], cwd=installed, env=_environ({}), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    assert child.stdout is not None
-    assert child.stderr is not None
-    child.stdout.close()
-    err = child.stderr.read()
-    child.stderr.close()
-    assert child.wait(60) == 141
+    with _child("read", cwd=installed, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        child.stdout.close()
+        err = child.stderr.read()
+        assert child.wait(PATIENCE) == 141
     assert err == b""
