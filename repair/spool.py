@@ -30,6 +30,7 @@ class Spool:
         self._ledger = ledger
         self._run = run
         self._count = 0
+        self._unwritten: list[Note] = []
 
     async def clear(self) -> None:
         """Drop what interrupted sweeps left; their entries are listed and judged anew."""
@@ -40,11 +41,10 @@ class Spool:
         await self._ledger.drop_notes(TOPIC, holder=self._run)
 
     async def add(self, candidates: Sequence[Candidate]) -> None:
-        """Append candidates."""
-        notes = []
+        """Append candidates; they are written a page at a time, since each write is a commit."""
         for candidate in candidates:
             self._count += 1
-            notes.append(
+            self._unwritten.append(
                 Note(
                     topic=TOPIC,
                     key=f"{self._run}-{self._count:012d}",
@@ -53,6 +53,12 @@ class Spool:
                     since=self._ledger.now(),
                 )
             )
+        if len(self._unwritten) >= PAGE:
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Write what was appended last."""
+        notes, self._unwritten = self._unwritten, []
         if notes:
             await self._ledger.put_notes(notes)
 

@@ -128,6 +128,7 @@ class Sweep:
             await spool.clear()
             await self._list_all(findings, cutoff, now, spool)
             self._check_breaker(findings, max_removals)
+            await spool.flush()
             self._runtime.reach(FaultPoint.SWEEP_SPOOLED)
             async for page in spool.pages():
                 await self._lease.renew()

@@ -263,6 +263,8 @@ async def test_two_runs_share_no_spool(desk: Desk) -> None:
     ]
     await first.add([Candidate(entry, Leftover.ORPHAN, recorded=False) for entry in entries])
     await second.add([Candidate(entries[0], Leftover.STRAY, recorded=True)])
+    await first.flush()
+    await second.flush()
     assert [len(page) async for page in second.pages()] == [1]
     await second.close()
     assert [c.entry async for page in first.pages() for c in page] == entries
