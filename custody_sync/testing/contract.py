@@ -1,10 +1,11 @@
 """The contract of a store adapter: rules with stable ids, in pytest by a mixin and outside it.
 
 In pytest, one class is a whole conformance test; give it an async fixture `store` that yields a
-fresh store, and the hooks that apply:
+fresh store, and the hooks that apply. Mark and fixture work in both modes of pytest-asyncio:
 
+    @pytest.mark.asyncio
     class TestMyStore(StoreContract):
-        @pytest.fixture
+        @pytest_asyncio.fixture
         async def store(self):
             async with my_store() as store:
                 yield store
@@ -94,7 +95,11 @@ async def check_store(
         factory: Makes a fresh store.
         hooks: What the adapter offers beside it, such as sabotage.
         rules: Ids of the rules to try; all unless given.
+
+    Raises:
+        InvalidInput: the factory is a store, or a rule is none.
     """
+    _check_factory(factory)
     chosen = _chosen(rules)
     extras = hooks if hooks is not None else StoreHooks()
     results: list[RuleResult] = []
@@ -103,6 +108,14 @@ async def check_store(
         result, name = await _try(rule, factory, extras, name)
         results.append(result)
     return ContractReport(store=name, results=tuple(results))
+
+
+def _check_factory(factory: object) -> None:
+    """Refuse a finished store: every rule needs a fresh one, and a failed rule would spoil the next."""
+    is_store = not isinstance(factory, type) and hasattr(factory, "put")
+    if is_store or not callable(factory):
+        problem = f"{type(factory).__name__} makes no stores; pass the class, or a function that makes one"
+        raise InvalidInput(field="factory", problem=problem)
 
 
 def _chosen(ids: Iterable[str] | None) -> list[Rule]:

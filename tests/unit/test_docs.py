@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import json
+import os
 import re
 import shlex
+import subprocess
+import sys
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +19,19 @@ from typing import Any
 import pytest
 import typer
 
+from custody_sync import errors
 from custody_sync.cli.main import app
+from custody_sync.errors import InvalidInput
 from custody_sync.settings import load_settings
+from custody_sync.testing import RULES, MemoryStore, check_store
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
-RUNNABLE = ("README.md", "docs/guide.md")
+RUNNABLE = ("README.md", "docs/guide.md", "docs/proof-of-deletion.md", "docs/writing-an-adapter.md")
+OUTLINED = ("docs/stores/langgraph.md", "docs/stores/pgvector.md")
+"""Pages that show the lines to add beside a client that only the reader has."""
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_NAMED = re.compile(r"# ([\w/]+\.py)\n")
 _LINK = re.compile(r"\]\((?!https?://)([^)#\s]*)(?:#([^)\s]+))?\)")
 
 
@@ -53,12 +66,36 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
+def paste(folder: Path, page: Path) -> list[Block]:
+    """Write the blocks that begin with a file's name into a folder, and return the other Python blocks."""
+    rest: list[Block] = []
+    for block in blocks("python", page):
+        named = _NAMED.match(block.text)
+        if named is None:
+            rest.append(block)
+            continue
+        path = folder / named[1]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(block.text)
+    return rest
+
+
+def resolved(block: Block) -> dict[str, Any]:
+    """Import what a block imports, and return its names."""
+    names: dict[str, Any] = {}
+    for node in ast.walk(ast.parse(block.text)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            exec(ast.unparse(node), names)  # noqa: S102  # the pages are ours
+    return names
+
+
 @pytest.mark.parametrize("name", RUNNABLE)
 def test_the_python_of_a_page_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The Python blocks of a page, run from top to bottom in an empty folder, do what the page says."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     page = ROOT / name
-    found = list(blocks("python", page))
+    found = paste(tmp_path, page)
     assert found
     shared: dict[str, object] = {"__name__": "page"}
     for block in found:
@@ -67,10 +104,90 @@ def test_the_python_of_a_page_runs(name: str, tmp_path: Path, monkeypatch: pytes
         exec(code, shared)  # noqa: S102  # the pages are ours
 
 
+@pytest.mark.parametrize("name", OUTLINED)
+def test_the_python_of_a_stores_page_fits(name: str) -> None:
+    """Blocks about a client of the reader's import names that exist, and call ours by their parameters."""
+    found = list(blocks("python", ROOT / name))
+    assert found
+    for block in found:
+        names = resolved(block)
+        calls = [node for node in ast.walk(ast.parse(block.text)) if isinstance(node, ast.Call)]
+        ours = [node for node in calls if isinstance(node.func, ast.Name) and node.func.id in names]
+        assert ours, f"{name}:{block.line} calls nothing that it imports"
+        for call in ours:
+            assert isinstance(call.func, ast.Name)
+            words = {word.arg: None for word in call.keywords if word.arg is not None}
+            inspect.signature(names[call.func.id]).bind(*call.args, **words)
+
+
+def test_every_page_with_python_is_run_or_checked() -> None:
+    """No page shows Python that no test looks at."""
+    shown = {str(block.page.relative_to(ROOT)) for block in blocks("python")}
+    assert shown == {*RUNNABLE, *OUTLINED}
+
+
+def test_the_adapters_tests_work_as_pasted(tmp_path: Path) -> None:
+    """The two files of the adapter's page pass under pytest, in both modes of pytest-asyncio."""
+    paste(tmp_path, ROOT / "docs/writing-an-adapter.md")
+    for mode in ("strict", "auto"):
+        options = ["-q", "-rs", "-p", "no:cacheprovider", "-o", "asyncio_default_fixture_loop_scope=function"]
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", *options, f"--asyncio-mode={mode}", "test_notebook.py"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout
+        counts = dict(re.findall(r"(\d+) (passed|skipped)", done.stdout.splitlines()[-1]))
+        assert {how: int(count) for count, how in counts.items()} == {"passed": len(RULES) - 3, "skipped": 3}
+
+
+async def test_a_finished_store_is_no_factory() -> None:
+    """An instance instead of a factory is refused in one sentence that names the way out."""
+    finished: Any = MemoryStore("memories")
+    with pytest.raises(InvalidInput, match=r"MemoryStore makes no stores; pass the class") as refused:
+        await check_store(finished)
+    assert "\n" not in str(refused.value)
+
+
+def test_the_factory_of_the_guide_serves_the_command_line(database_uri: str, tmp_path: Path) -> None:
+    """The guide's `myapp/memory.py` and `custody.toml` repair two real stores, as they are shown."""
+    paste(tmp_path, ROOT / "docs/guide.md")
+    (settings,) = blocks("toml", ROOT / "docs/guide.md")
+    (tmp_path / "custody.toml").write_text(settings.text)
+    environment = {**os.environ, "MEMORY_URI": database_uri}
+
+    def command(*words: str) -> dict[str, Any]:
+        done = subprocess.run(
+            [sys.executable, "-m", "custody_sync.cli.main", *words, "--json"],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        document: dict[str, Any] = json.loads(done.stdout)
+        return document
+
+    command("init")
+    command("write", "--space", "user:42", "--value", "I drink my coffee black")
+    assert command("repair")["scanned"] == {"agent": 1, "notes": 1}
+
+
+def test_the_errors_of_the_guide_exist() -> None:
+    """Every error that the guide's table names is one that can be caught."""
+    rows = re.findall(r"^\| (`[A-Z]\w+`.*?) \|", (ROOT / "docs/guide.md").read_text(), re.MULTILINE)
+    named = {name for row in rows for name in re.findall(r"`([A-Z]\w+)`", row)}
+    assert len(named) > 20
+    assert not {name for name in named if not issubclass(getattr(errors, name), errors.CustodyError)}
+
+
 @pytest.mark.parametrize("line", commands("custody-sync"))
 def test_a_command_of_the_pages_parses(line: str) -> None:
     """Each `custody-sync` line is accepted by the real command line, options and all."""
-    _, *words = shlex.split(line, comments=True)
+    words = shlex.split(line.partition(" > ")[0], comments=True)[1:]
     command: Any = typer.main.get_command(app)
     while hasattr(command, "commands"):
         name = words.pop(0) if words else ""
@@ -85,6 +202,24 @@ def test_a_make_target_of_the_pages_exists(line: str) -> None:
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     words = shlex.split(line, comments=True)[1:]
     assert {word for word in words if "=" not in word} <= targets
+
+
+@pytest.mark.parametrize("line", commands("pip"))
+def test_an_install_line_of_the_pages_names_extras_that_exist(line: str) -> None:
+    """Each `pip` line installs this checkout with extras that it has, or packages that its tests need too."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    words = shlex.split(line, comments=True)
+    assert words[:2] == ["pip", "install"]
+    for word in words[2:]:
+        checkout = re.fullmatch(r"\.\[([\w,-]+)\]", word)
+        assert checkout is not None, f"{line}: {word} is no install of this checkout"
+        assert set(checkout[1].split(",")) <= set(project["optional-dependencies"])
+
+
+def test_every_shell_line_is_looked_at() -> None:
+    """No page shows a command that no test knows."""
+    lines = [line for block in blocks("sh") for line in block.text.splitlines() if line.strip()]
+    assert {line.split()[0] for line in lines} == {"custody-sync", "make", "pip"}
 
 
 def test_the_settings_of_the_pages_load(tmp_path: Path) -> None:
