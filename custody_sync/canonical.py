@@ -7,6 +7,7 @@ is touched.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -28,18 +29,18 @@ def canonical(value: object) -> bytes:
         InvalidInput: the value has no canonical form; the message names the reason.
     """
     document: Any = value  # it checks the type itself, with a message
+    # Refused outside of the except blocks: an encoder's error carries the value with it.
     try:
         return rfc8785.dumps(document)
     except rfc8785.FloatDomainError:
-        raise InvalidInput(field="value", problem="NaN and infinity are not JSON") from None
+        problem = "NaN and infinity are not JSON"
     except rfc8785.IntegerDomainError:
-        raise InvalidInput(
-            field="value", problem="an integer is beyond 2^53-1; write it as a string"
-        ) from None
+        problem = "an integer is beyond 2^53-1; write it as a string"
     except RecursionError:
-        raise InvalidInput(field="value", problem="is nested too deeply") from None
+        problem = "is nested too deeply"
     except rfc8785.CanonicalizationError as error:
-        raise InvalidInput(field="value", problem=f"is not JSON ({error})") from None
+        problem = f"is not JSON ({error})"
+    raise InvalidInput(field="value", problem=problem)
 
 
 def canonical_plain(document: dict[str, Any]) -> str:
@@ -124,16 +125,26 @@ def check_text(text: object, field: str) -> str:
     """Return a string that UTF-8 and every store can carry, or refuse it."""
     if not isinstance(text, str):
         raise InvalidInput(field=field, problem=f"must be a string, not {type(text).__name__}")
-    if "\x00" in text:
-        raise InvalidInput(field=field, problem="has a NUL character, which no database stores")
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise InvalidInput(
-                field=field, problem="has a lone surrogate, which is not Unicode text"
-            ) from None
+    if not is_text(text):
+        nul = "\x00" in text
+        problem = "has a NUL character, which no database stores"
+        raise InvalidInput(
+            field=field, problem=problem if nul else "has a lone surrogate, which is not Unicode text"
+        )
     return text
+
+
+def is_text(text: object) -> bool:
+    """Tell whether something is a string that UTF-8 and every store can carry."""
+    if not isinstance(text, str) or "\x00" in text:
+        return False
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def check_name(name: object, field: str) -> str:
@@ -171,7 +182,6 @@ def check_instant(instant: object, field: str) -> datetime:
         raise InvalidInput(field=field, problem=f"must be an aware datetime, not {type(instant).__name__}")
     if instant.tzinfo is None or instant.utcoffset() is None:
         raise InvalidInput(field=field, problem="has no time zone; pass an aware datetime")
-    try:
+    with contextlib.suppress(OverflowError):
         return instant.astimezone(UTC)
-    except OverflowError:
-        raise InvalidInput(field=field, problem="is outside the years 1 to 9999 in UTC") from None
+    raise InvalidInput(field=field, problem="is outside the years 1 to 9999 in UTC")

@@ -181,3 +181,13 @@ def test_an_instant_beyond_the_years_is_refused() -> None:
     """An offset that leads out of the years 1 to 9999 is one sentence, not an overflow."""
     with pytest.raises(InvalidInput, match="outside the years"):
         check_instant(datetime.max.replace(tzinfo=timezone(-timedelta(hours=2))), "valid_to")
+
+
+@pytest.mark.parametrize("value", ["tuna \ud800", {"k": float("nan")}, [2**53], {1: "x"}, b"x"])
+def test_nothing_of_a_value_hangs_on_its_refusal(value: Any) -> None:
+    """An encoder's error carries the whole value; the refusal stands alone, without cause or context."""
+    for check in (check_value, canonical):
+        with pytest.raises(InvalidInput) as caught:
+            check(value)
+        assert (caught.value.__context__, caught.value.__cause__) == (None, None)
+        assert "tuna" not in str(caught.value)
