@@ -6,6 +6,8 @@ transaction one draft's bad string would fail the others of its group.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from custody_sync.canonical import (
     check_instant,
     check_name,
@@ -14,7 +16,7 @@ from custody_sync.canonical import (
     check_text,
     check_value,
 )
-from custody_sync.errors import InvalidInput
+from custody_sync.errors import InvalidInput, LedgerError
 from custody_sync.ledger.drafts import (
     Assert,
     Confirm,
@@ -27,7 +29,11 @@ from custody_sync.ledger.drafts import (
     Repair,
     Retract,
 )
-from custody_sync.model import ERASED_ID, Fact, Outcome, Placement, Provenance
+from custody_sync.model import ERASED_ID, Fact, Outcome, Placement, Provenance, format_instant
+
+FIRST = datetime(2, 1, 1, tzinfo=UTC)
+LAST = datetime(9999, 1, 1, tzinfo=UTC)
+"""Between these every sum with the library's own durations is an instant as well."""
 
 
 def check_draft(draft: Draft) -> None:
@@ -126,3 +132,17 @@ def _check_forget(draft: Forget) -> None:
     if draft.digest is not None:
         check_name(draft.digest.alg, "digest")
         check_name(draft.digest.hex, "digest")
+
+
+def check_calendar(instant: datetime, name: str, what: str) -> datetime:
+    """Return an instant after which others can follow; an event at the end of the calendar would be the last.
+
+    Raises:
+        LedgerError: says what is at the edge of the calendar.
+    """
+    if not FIRST < instant < LAST:
+        raise LedgerError(
+            name=name,
+            problem=f"{what} {format_instant(instant)}, where the calendar ends; nothing can follow",
+        )
+    return instant

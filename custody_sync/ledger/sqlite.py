@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import sqlite3
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
+from concurrent.futures import Executor, Future, wait
+from datetime import datetime, timedelta
 from typing import Any
 
 from custody_sync import errors
@@ -21,20 +22,20 @@ from custody_sync.faultpoints import FaultPoint
 from custody_sync.ledger import sqlite_notes as beside
 from custody_sync.ledger import sqlite_reads as reads
 from custody_sync.ledger.chain import Prepared
+from custody_sync.ledger.checks import check_calendar
 from custody_sync.ledger.grouping import GroupWriter
 from custody_sync.ledger.rules import Group
+from custody_sync.ledger.sqlite_connection import Connection
 from custody_sync.ledger.sqlite_erasure import Eraser, due
+from custody_sync.ledger.sqlite_errors import damage, ledger_errors, throw, translate
 from custody_sync.ledger.sqlite_files import (
     Location,
     check_header,
     check_schema,
     connect,
-    damage,
     initialise,
     is_writable,
-    ledger_errors,
     locate,
-    translate,
 )
 from custody_sync.ledger.sqlite_reading import Reading
 from custody_sync.ledger.sqlite_rows import load, write
@@ -60,18 +61,29 @@ async def open_sqlite(rest: str, *, create: bool, read_only: bool, runtime: Runt
     """Open a ledger file; `rest` is what stands behind `sqlite:///` in its URL."""
     location = Location.parse(rest)
     readers = runtime.executor("custody-reader")
+    opening = readers.submit(_open, location, create, read_only, runtime, readers)
     try:
-        return await asyncio.wrap_future(readers.submit(_open, location, create, read_only, runtime, readers))
+        return await asyncio.wrap_future(opening)
     except BaseException:
-        readers.shutdown(wait=False)
+        # A thread cannot be stopped: what it opens after nobody waits for it is closed by itself.
+        opening.add_done_callback(lambda done: _abandon(done, readers))
         raise
 
 
-def _open(location: Location, create: bool, read_only: bool, runtime: Runtime, readers: Any) -> SqliteStorage:
+def _abandon(opening: Future[SqliteStorage], readers: Executor) -> None:
+    if opening.cancelled() or opening.exception() is not None:
+        readers.shutdown(wait=False)
+    else:
+        opening.result().end()
+
+
+def _open(
+    location: Location, create: bool, read_only: bool, runtime: Runtime, readers: Executor
+) -> SqliteStorage:
     locate(location, create=create)
-    check_header(location, create=create)
-    with contextlib.ExitStack() as opened:
-        writer: sqlite3.Connection | None = None
+    with ledger_errors(location.name), contextlib.ExitStack() as opened:
+        check_header(location, create=create)
+        writer: Connection | None = None
         if not read_only and is_writable(location):
             if location.path.stat().st_size:
                 # Looked at through a reading connection first, so that a foreign file stays untouched.
@@ -86,9 +98,8 @@ def _open(location: Location, create: bool, read_only: bool, runtime: Runtime, r
         return storage
 
 
-def _check_or_empty(probe: sqlite3.Connection, location: Location, create: bool) -> None:
-    with ledger_errors(location.name):
-        (tables,) = probe.execute("SELECT count(*) FROM sqlite_master").fetchone()
+def _check_or_empty(probe: Connection, location: Location, create: bool) -> None:
+    (tables,) = probe.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if tables or not create:
         check_schema(probe, location)
 
@@ -99,9 +110,9 @@ class SqliteStorage:
     def __init__(
         self,
         location: Location,
-        writer: sqlite3.Connection | None,
+        writer: Connection | None,
         reader: Reading,
-        readers: Any,
+        readers: Executor,
         runtime: Runtime,
     ) -> None:
         self.name = location.name
@@ -112,8 +123,9 @@ class SqliteStorage:
         self._writers = runtime.executor("custody-writer")
         self._group: GroupWriter[Prepared | NoteWork] = GroupWriter(self._writers, self._commit, self.name)
         self._eraser = None if writer is None else Eraser(writer, location, runtime)
-        self._closed = False
         self._process = os.getpid()
+        self._ending: Future[None] | None = None
+        self._ending_once = threading.Lock()
         self.ledger_id, self.secret = reader.run(reads.settings, ())
 
     # --- writing ----------------------------------------------------------------------------
@@ -123,18 +135,20 @@ class SqliteStorage:
         event: Event = await self._write(prepared)
         return event
 
-    def _check_process(self) -> None:
-        """Refuse to work in a forked child: its threads are gone, and SQLite's locks with them."""
+    async def _write(self, work: Prepared | NoteWork) -> Any:
+        self._check_usable()
+        if self._writer is None:
+            raise errors.LedgerReadOnly(name=self.name, cause="opened for reading")
+        return await self._group.do(work)
+
+    def _check_usable(self) -> None:
+        """Refuse to work in a forked child, whose threads are gone and SQLite's locks with them."""
         if os.getpid() != self._process:
             raise errors.LedgerError(
                 name=self.name, problem="it was opened before this process was forked; open it again here"
             )
-
-    async def _write(self, work: Prepared | NoteWork) -> Any:
-        self._check_process()
-        if self._writer is None:
-            raise errors.LedgerReadOnly(name=self.name, cause="opened for reading")
-        return await self._group.do(work)
+        if self._ending is not None:
+            raise errors.ClosedError(what=self.name)
 
     def _commit(self, works: Sequence[Prepared | NoteWork]) -> list[Any]:
         conn = self._writer
@@ -147,7 +161,7 @@ class SqliteStorage:
                 results, salts = self._apply(conn, works)
             self._runtime.reach(FaultPoint.BEFORE_COMMIT)
         except BaseException:
-            self._roll_back(conn)
+            self._leave(conn)
             raise
         self._send_commit(conn)
         if self._eraser is not None:
@@ -156,13 +170,13 @@ class SqliteStorage:
         return results
 
     def _apply(
-        self, conn: sqlite3.Connection, works: Sequence[Prepared | NoteWork]
+        self, conn: Connection, works: Sequence[Prepared | NoteWork]
     ) -> tuple[list[Any], dict[str, list[bytes]]]:
         drafts = [work for work in works if isinstance(work, Prepared)]
         results: dict[int, Any] = {}
         salts: dict[str, list[bytes]] = {}
         if drafts:
-            group = Group(load(conn, Needs.of(drafts)), self._position(conn), self._runtime.clock.now())
+            group = self._group_at_head(conn, drafts)
             for draft in drafts:
                 try:
                     results[id(draft)] = group.admit(draft)
@@ -172,25 +186,31 @@ class SqliteStorage:
                 salts = write(conn, group)
         return [results[id(w)] if isinstance(w, Prepared) else w(conn) for w in works], salts
 
-    def _position(self, conn: sqlite3.Connection) -> Position:
+    def _group_at_head(self, conn: sqlite3.Connection, drafts: Sequence[Prepared]) -> Group:
         seq, tx_time, digest = conn.execute("SELECT seq, tx_time, hash FROM head").fetchone()
-        return Position(seq, read_instant(tx_time), digest)
+        position = Position(seq, read_instant(tx_time), digest)
+        now = self._now()
+        if position.tx_time is not None:
+            check_calendar(position.tx_time, self.name, "its last event is of")
+        return Group(load(conn, Needs.of(drafts)), position, now)
 
-    def _send_commit(self, conn: sqlite3.Connection) -> None:
+    def _now(self) -> datetime:
+        return check_calendar(self._runtime.clock.now(), self.name, "its clock says")
+
+    def _send_commit(self, conn: Connection) -> None:
         try:
+            conn.let_go()
             conn.execute("COMMIT")
         except sqlite3.Error as error:
-            self._roll_back(conn)
+            self._leave(conn)
             known = translate(error, self.name)
             if isinstance(known, errors.LedgerFull | errors.LedgerBusy | errors.LedgerReadOnly):
-                raise known from None
-            raise errors.OutcomeUnknown(name=self.name) from None
+                throw(known)
+            throw(errors.OutcomeUnknown(name=self.name))
 
-    def _roll_back(self, conn: sqlite3.Connection) -> None:
-        # Some errors (a full disk) have rolled back already.
-        if conn.in_transaction:
-            with contextlib.suppress(sqlite3.Error):
-                conn.execute("ROLLBACK")
+    def _leave(self, conn: Connection) -> None:
+        with contextlib.suppress(sqlite3.Error):
+            conn.leave()
 
     # --- erasure ----------------------------------------------------------------------------
 
@@ -198,26 +218,29 @@ class SqliteStorage:
         """Drive erased values out of WAL and free pages; pending where another reader is in the way."""
         if self._writer is None:
             return Erasure.PENDING if await self._read(due) else Erasure.DONE
-        self._check_process()
-        try:
-            answer = self._writers.submit(self._erase)
-        except RuntimeError:
-            raise errors.ClosedError(what=self.name) from None
-        return await asyncio.wrap_future(answer)
+        erasure: Erasure = await self._do(self._writers, self._erase)
+        return erasure
 
     def _erase(self) -> Erasure:
         self._file.check()
         assert self._eraser is not None  # noqa: S101  # erase() lets nothing through without a writer
-        return self._eraser.run()
+        assert self._writer is not None  # noqa: S101  # as above
+        try:
+            return self._eraser.run()
+        finally:
+            self._writer.let_go()
 
     # --- reading ----------------------------------------------------------------------------
 
     async def _read(self, query: Callable[..., Any], *args: Any) -> Any:
-        self._check_process()
+        return await self._do(self._readers, self._run_read, query, args)
+
+    async def _do(self, executor: Executor, work: Callable[..., Any], *args: Any) -> Any:
+        self._check_usable()
         try:
-            answer = self._readers.submit(self._run_read, query, args)
+            answer = executor.submit(work, *args)
         except RuntimeError:
-            raise errors.ClosedError(what=self.name) from None
+            throw(errors.ClosedError(what=self.name))
         return await asyncio.wrap_future(answer)
 
     def _run_read(self, query: Callable[..., Any], args: tuple[Any, ...]) -> Any:
@@ -228,8 +251,7 @@ class SqliteStorage:
         await self._read(self._check, prepared)
 
     def _check(self, conn: sqlite3.Connection, prepared: Prepared) -> None:
-        group = Group(load(conn, Needs.of([prepared])), self._position(conn), self._runtime.clock.now())
-        group.admit(prepared)
+        self._group_at_head(conn, [prepared]).admit(prepared)
 
     async def as_of(self, question: AsOf) -> Page[Fact]:
         """Answer an as-of question in one read transaction."""
@@ -288,9 +310,7 @@ class SqliteStorage:
     async def unaccounted(self, store: str, pairs: Mapping[str, str], keep: bool) -> list[Unaccounted]:
         """Return the listed entries that are not current placements."""
         now = self._runtime.clock.now()
-        found: list[Unaccounted] = await self._read(
-            reads.unaccounted, store, json.dumps(dict(pairs)), keep, now
-        )
+        found: list[Unaccounted] = await self._read(reads.unaccounted, store, dict(pairs), keep, now)
         return found
 
     async def head(self) -> Head:
@@ -307,9 +327,8 @@ class SqliteStorage:
 
     async def acquire(self, topic: str, key: str, value: str, holder: str, ttl: timedelta) -> Note:
         """Set a note unless another holder's stands; return the one that stands now."""
-        clock = self._runtime.clock
         note: Note = await self._write(
-            lambda conn: beside.acquire(conn, topic, key, value, holder, ttl, clock)
+            lambda conn: beside.acquire(conn, topic, key, value, holder, ttl, self._now())
         )
         return note
 
@@ -324,17 +343,24 @@ class SqliteStorage:
         await self._write(lambda conn: beside.drop(conn, topic, keys, holder))
 
     async def close(self) -> None:
-        """Finish what waits, then close file and threads; closing again does nothing."""
-        if self._closed or os.getpid() != self._process:
-            return
-        self._closed = True
-        self._group.close()
-        # The writer goes last: closing it folds the write-ahead log into the main file.
-        await asyncio.wrap_future(self._readers.submit(self._reader.close))
-        await asyncio.wrap_future(self._writers.submit(self._close_writer))
-        self._writers.shutdown(wait=False)
-        self._readers.shutdown(wait=False)
+        """Finish what waits, then close file and threads; closing again waits for the same end."""
+        if self._process == os.getpid():
+            # Shielded: a close that nobody waits for any more goes on all the same.
+            await asyncio.shield(asyncio.wrap_future(self.end()))
 
-    def _close_writer(self) -> None:
+    def end(self) -> Future[None]:
+        """Begin to close, once, and return when it will be done."""
+        with self._ending_once:
+            if self._ending is None:
+                self._group.close()
+                reader = self._readers.submit(self._reader.close)
+                self._ending = self._writers.submit(self._close_writer, reader)
+                self._writers.shutdown(wait=False)
+                self._readers.shutdown(wait=False)
+            return self._ending
+
+    def _close_writer(self, reader: Future[None]) -> None:
+        # The writer goes last: closing it folds the write-ahead log into the main file.
+        wait([reader])
         if self._writer is not None:
             self._writer.close()

@@ -13,7 +13,10 @@ from collections.abc import Iterable, Mapping
 
 from custody_sync.errors import LedgerBusy, LedgerFull
 from custody_sync.faultpoints import FaultPoint
-from custody_sync.ledger.sqlite_files import BUSY_TIMEOUT_MS, Location, ledger_errors, translate
+from custody_sync.ledger import sqlite_notes as beside
+from custody_sync.ledger.sqlite_connection import Connection
+from custody_sync.ledger.sqlite_errors import ledger_errors, translate
+from custody_sync.ledger.sqlite_files import BUSY_TIMEOUT_MS, Location
 from custody_sync.model import Erasure
 from custody_sync.runtime import Runtime
 
@@ -34,10 +37,10 @@ class Eraser:
     Args:
         conn: the writing connection.
         location: the file.
-        runtime: fault points.
+        runtime: clock and fault points.
     """
 
-    def __init__(self, conn: sqlite3.Connection, location: Location, runtime: Runtime) -> None:
+    def __init__(self, conn: Connection, location: Location, runtime: Runtime) -> None:
         self._conn = conn
         self._path, self._name = location.path, location.name
         self._runtime = runtime
@@ -50,27 +53,45 @@ class Eraser:
             self._salts.setdefault(fact_id, []).extend(erased)
 
     def run(self) -> Erasure:
-        """Complete what is due; pending where another reader stands in the way or there is no room."""
+        """Complete what is due; pending where a reader or a sweep stands in the way or there is no room."""
         with ledger_errors(self._name):
-            rows = due(self._conn)
-            if not rows:
-                return Erasure.DONE
-            self._runtime.reach(FaultPoint.BEFORE_ERASURE)
-            self._conn.execute(f"PRAGMA busy_timeout = {WAIT_MS}")
-            try:
-                if not self._scrub(rows):
+            owing = due(self._conn)
+            named = self._named(owing)
+            rows = [row for row in owing if row[0] not in named]
+            if rows:
+                self._runtime.reach(FaultPoint.BEFORE_ERASURE)
+                if not self._scrub_soon(rows):
                     return Erasure.PENDING
-            finally:
-                self._conn.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
-            # By event as well: what another process erased meanwhile is still due.
-            self._conn.executemany(
-                "DELETE FROM notes WHERE topic = 'erasure' AND key = ? AND value = ? AND holder = ?", rows
-            )
-        for fact_id, _, _ in rows:
-            self._salts.pop(fact_id, None)
-        self._rebuilt.clear()
-        self._runtime.reach(FaultPoint.AFTER_ERASURE)
-        return Erasure.DONE
+                # By event as well: what another process erased meanwhile is still due.
+                self._conn.executemany(
+                    "DELETE FROM notes WHERE topic = 'erasure' AND key = ? AND value = ? AND holder = ?", rows
+                )
+        if rows:
+            for fact_id, _, _ in rows:
+                self._salts.pop(fact_id, None)
+            self._rebuilt.clear()
+            self._runtime.reach(FaultPoint.AFTER_ERASURE)
+        return Erasure.PENDING if named else Erasure.DONE
+
+    def _named(self, rows: list[Due]) -> set[str]:
+        """Drop what dead sweeps noted of identities that go; return the facts a living sweep still names.
+
+        Its notes are dropped by itself as it works them off; without them it would leave entries
+        in a store and call itself complete.
+        """
+        named = beside.naming(self._conn, [fact_id for fact_id, what, _ in rows if what == "identity"])
+        if not named or beside.leased(self._conn, self._runtime.clock.now()):
+            return {fact_id for _, _, fact_id in named}
+        self._conn.executemany("DELETE FROM notes WHERE topic = ? AND key = ?", [row[:2] for row in named])
+        self._rebuilt.difference_update(rows)
+        return set()
+
+    def _scrub_soon(self, rows: list[Due]) -> bool:
+        self._conn.execute(f"PRAGMA busy_timeout = {WAIT_MS}")
+        try:
+            return self._scrub(rows)
+        finally:
+            self._conn.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
 
     def _scrub(self, rows: list[Due]) -> bool:
         try:

@@ -11,17 +11,20 @@ import re
 import sqlite3
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
 from custody_sync import errors
+from custody_sync.ledger.sqlite_connection import Connection
+from custody_sync.ledger.sqlite_errors import ledger_errors, throw
 from custody_sync.runtime import Runtime
 
 APPLICATION_ID = 0x43535931
 SCHEMA_VERSION = 1
 BUSY_TIMEOUT_MS = 30_000
+LOOKS = 20
+"""How often a file is looked at that somebody changes at the same time."""
 _MAGIC = b"SQLite format 3\x00"
 _HEADER = 100
 _OPTION = re.compile(r"\?synchronous=(full|normal|off)\Z")
@@ -41,7 +44,11 @@ class Location:
         path = rest[: option.start()] if option else rest
         if "\x00" in path or not path:
             raise errors.InvalidInput(field="ledger", problem="the path has a NUL character or is empty")
-        return cls(Path(path).absolute(), option.group(1) if option else "full")
+        try:
+            absolute = Path(path).absolute()
+        except OSError:
+            throw(errors.LedgerError(name=path, problem="the folder that it is relative to is gone"))
+        return cls(absolute, option.group(1) if option else "full")
 
     @property
     def name(self) -> str:
@@ -106,34 +113,38 @@ def locate(location: Location, *, create: bool) -> None:
     """Make sure that a file is there to be opened; a new one is readable by its owner only."""
     name = location.name
     try:
-        if _exists(location.path):
+        if _exists(location):
             return
         if not create:
             raise errors.LedgerNotFound(name=name)
         if not location.path.parent.is_dir():
             raise errors.LedgerError(name=name, problem="its folder does not exist")
     except OSError as error:
-        problem = f"it cannot be looked at ({type(error).__name__})"
-        raise errors.LedgerError(name=name, problem=problem) from None
+        throw(errors.LedgerError(name=name, problem=f"it cannot be looked at ({type(error).__name__})"))
     try:
         os.close(os.open(location.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         _sync_folder(location.path.parent)
     except FileExistsError:
         return
     except OSError as error:
-        problem = f"it cannot be created ({type(error).__name__})"
-        raise errors.LedgerError(name=name, problem=problem) from None
+        throw(errors.LedgerError(name=name, problem=f"it cannot be created ({type(error).__name__})"))
 
 
-def _exists(path: Path) -> bool:
+def _exists(location: Location) -> bool:
     try:
-        mode = path.stat().st_mode
+        found = location.path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return False
-    if stat.S_ISDIR(mode):
-        raise errors.LedgerDamaged(name=str(path), cause="it is a folder")
-    if not stat.S_ISREG(mode):
-        raise errors.LedgerDamaged(name=str(path), cause="it is no regular file")
+    if stat.S_ISDIR(found.st_mode):
+        raise errors.LedgerDamaged(name=location.name, cause="it is a folder")
+    if not stat.S_ISREG(found.st_mode):
+        raise errors.LedgerDamaged(name=location.name, cause="it is no regular file")
+    if found.st_nlink > 1:
+        problem = (
+            f"it is one file under {found.st_nlink} names, and SQLite would keep a log for each, "
+            "so that facts get lost; remove the other hard links or replace them by copies"
+        )
+        raise errors.LedgerError(name=location.name, problem=problem)
     return True
 
 
@@ -148,34 +159,49 @@ def _sync_folder(folder: Path) -> None:
 
 def check_header(location: Location, *, create: bool) -> None:
     """Refuse a file that is no ledger before SQLite comes near it, since SQLite leaves files beside it."""
+    file = location.file()
+    looks = 0
+    while True:
+        before = file.state()
+        problem = _look(location, create)
+        if problem is None:
+            return
+        looks += 1
+        # Header, size and log are of different moments if somebody writes, erases or creates meanwhile.
+        if looks == LOOKS or file.state() == before:
+            raise problem
+
+
+def _look(location: Location, create: bool) -> errors.LedgerError | None:
     name = location.name
     try:
         with location.path.open("rb") as file:
             head = file.read(_HEADER)
             size = file.seek(0, os.SEEK_END)
     except OSError as error:
-        problem = f"it cannot be read ({type(error).__name__})"
-        raise errors.LedgerError(name=name, problem=problem) from None
+        return errors.LedgerError(name=name, problem=f"it cannot be read ({type(error).__name__})")
     if not head and create:
-        return
+        return None
     if not head.startswith(_MAGIC) or len(head) < _HEADER:
-        raise errors.LedgerDamaged(name=name, cause="not a SQLite file")
+        return errors.LedgerDamaged(name=name, cause="not a SQLite file")
     if location.waits():
         # What the log holds may be newer than this header; SQLite will tell.
-        return
+        return None
     pages = int.from_bytes(head[28:32], "big")
     if size < pages * (int.from_bytes(head[16:18], "big") & 0xFFFE or 0x10000):
-        raise errors.LedgerDamaged(name=name, cause="it is cut short")
+        return errors.LedgerDamaged(name=name, cause="it is cut short")
     application = int.from_bytes(head[68:72], "big")
-    if not (create and application == 0 and pages <= 1):
-        _check_application(name, application, int.from_bytes(head[60:64], "big"))
+    if create and application == 0 and pages <= 1:
+        return None
+    return _not_ours(name, application, int.from_bytes(head[60:64], "big"))
 
 
-def _check_application(name: str, application: int, version: int) -> None:
+def _not_ours(name: str, application: int, version: int) -> errors.LedgerError | None:
     if application != APPLICATION_ID or version < 1:
-        raise errors.LedgerDamaged(name=name, cause="a SQLite file of another application")
+        return errors.LedgerDamaged(name=name, cause="a SQLite file of another application")
     if version > SCHEMA_VERSION:
-        raise errors.LedgerTooNew(name=name, found=version, known=SCHEMA_VERSION)
+        return errors.LedgerTooNew(name=name, found=version, known=SCHEMA_VERSION)
+    return None
 
 
 def is_writable(location: Location) -> bool:
@@ -190,7 +216,7 @@ def is_immutable(location: Location) -> bool:
     return not is_writable(location)
 
 
-def connect(location: Location, *, write: bool) -> sqlite3.Connection:
+def connect(location: Location, *, write: bool) -> Connection:
     """Open a connection with the pragmas that durability and erasure rest on."""
     if not write and is_immutable(location) and location.waits():
         raise errors.LedgerReadOnly(
@@ -200,6 +226,7 @@ def connect(location: Location, *, write: bool) -> sqlite3.Connection:
     with ledger_errors(location.name):
         conn = sqlite3.connect(
             location.uri(_mode(location, write)),
+            factory=Connection,
             uri=True,
             isolation_level=None,
             check_same_thread=False,
@@ -235,10 +262,12 @@ def check_schema(conn: sqlite3.Connection, location: Location) -> None:
     with ledger_errors(location.name):
         (application,) = conn.execute("PRAGMA application_id").fetchone()
         (version,) = conn.execute("PRAGMA user_version").fetchone()
-    _check_application(location.name, application, version)
+    problem = _not_ours(location.name, application, version)
+    if problem is not None:
+        raise problem
 
 
-def initialise(conn: sqlite3.Connection, location: Location, runtime: Runtime) -> None:
+def initialise(conn: Connection, location: Location, runtime: Runtime) -> None:
     """Create the schema in an empty file; of two processes that try at once, one does it."""
     with ledger_errors(location.name):
         conn.execute("BEGIN IMMEDIATE")
@@ -248,8 +277,7 @@ def initialise(conn: sqlite3.Connection, location: Location, runtime: Runtime) -
                 _create_tables(conn, runtime)
             conn.execute("COMMIT")
         except BaseException:
-            if conn.in_transaction:
-                conn.execute("ROLLBACK")
+            conn.leave()
             raise
         if not tables:
             # From now on the file itself says what it is.
@@ -276,40 +304,3 @@ def _statements(script: str) -> Iterator[str]:
         if sqlite3.complete_statement(statement):
             yield statement
             statement = ""
-
-
-@contextmanager
-def damage(name: str) -> Iterator[None]:
-    """Turn what a mangled record does to our own code into one error; it quotes nothing of the record."""
-    try:
-        yield
-    except errors.CustodyError:
-        raise
-    except (ValueError, KeyError, TypeError, AssertionError) as error:
-        cause = f"a record cannot be read, {type(error).__name__}"
-        raise errors.LedgerDamaged(name=name, cause=cause) from None
-
-
-@contextmanager
-def ledger_errors(name: str) -> Iterator[None]:
-    """Turn SQLite's errors into ours; its messages are dropped, since they may quote values."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise translate(error, name) from None
-
-
-def translate(error: sqlite3.Error, name: str) -> errors.LedgerError:
-    """Return our error for one of SQLite's, by its code."""
-    code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
-    kind = getattr(error, "sqlite_errorname", None) or type(error).__name__
-    # Our statements never change: one that SQLite cannot make sense of lacks its table.
-    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR):
-        return errors.LedgerDamaged(name=name, cause=kind)
-    if code == sqlite3.SQLITE_FULL or kind == "SQLITE_IOERR_SHMSIZE":
-        return errors.LedgerFull(name=name)
-    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
-        return errors.LedgerReadOnly(name=name, cause=kind)
-    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return errors.LedgerBusy(name=name)
-    return errors.LedgerError(name=name, problem=f"SQLite says {kind}")

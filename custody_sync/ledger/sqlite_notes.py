@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from custody_sync.ledger.storage import Note
 from custody_sync.model import format_instant, read_instant
-from custody_sync.ports import Clock
 
 _NOTE = "topic, key, value, holder, since, expires_at"
 
@@ -22,10 +21,9 @@ def page(conn: sqlite3.Connection, topic: str, limit: int, after: str) -> list[N
 
 
 def acquire(
-    conn: sqlite3.Connection, topic: str, key: str, value: str, holder: str, ttl: timedelta, clock: Clock
+    conn: sqlite3.Connection, topic: str, key: str, value: str, holder: str, ttl: timedelta, now: datetime
 ) -> Note:
     """Set a note unless another holder's has not lapsed; return the one that stands."""
-    now = clock.now()
     row = conn.execute(f"SELECT {_NOTE} FROM notes WHERE topic = ? AND key = ?", (topic, key)).fetchone()
     standing = None if row is None else _note(row)
     mine = standing is not None and standing.holder == holder
@@ -64,6 +62,21 @@ def drop(conn: sqlite3.Connection, topic: str, keys: Sequence[str] | None, holde
         "AND (:keys IS NULL OR key IN (SELECT value FROM json_each(:keys)))",
         {"topic": topic, "holder": holder, "keys": None if keys is None else json.dumps(list(keys))},
     )
+
+
+def naming(conn: sqlite3.Connection, fact_ids: Sequence[str]) -> list[tuple[str, str, str]]:
+    """Return (topic, key, fact id) of notes whose value is about one of these facts, as a spool's is."""
+    return conn.execute(
+        "SELECT topic, key, CASE WHEN json_valid(value) THEN json_extract(value, '$.fact_id') END AS fact_id "
+        "FROM notes WHERE topic <> 'erasure' AND fact_id IN (SELECT value FROM json_each(?))",
+        (json.dumps(list(fact_ids)),),
+    ).fetchall()
+
+
+def leased(conn: sqlite3.Connection, now: datetime) -> bool:
+    """Tell whether somebody holds a lease, and may thus be at work on notes."""
+    query = "SELECT 1 FROM notes WHERE topic = 'lease' AND expires_at > ? LIMIT 1"
+    return conn.execute(query, (format_instant(now),)).fetchone() is not None
 
 
 def _note(row: tuple[Any, ...]) -> Note:

@@ -9,15 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from custody_sync.errors import LedgerBusy, LedgerError
-from custody_sync.ledger.sqlite_files import (
-    Location,
-    check_schema,
-    connect,
-    damage,
-    is_immutable,
-    ledger_errors,
-)
+from custody_sync.errors import ClosedError, LedgerBusy, LedgerError
+from custody_sync.ledger.sqlite_errors import damage, ledger_errors
+from custody_sync.ledger.sqlite_files import Location, check_schema, connect, is_immutable
 
 TRIES = 3
 
@@ -34,6 +28,7 @@ class Reading:
         self._file = location.file()
         self._immutable = is_immutable(location)
         self._state = self._file.state()
+        self._closed = False
         self._conn = connect(location, write=False)
         try:
             check_schema(self._conn, location)
@@ -42,7 +37,13 @@ class Reading:
             raise
 
     def run(self, query: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        """Answer a question in one read transaction."""
+        """Answer a question in one read transaction.
+
+        Raises:
+            ClosedError: it was waiting its turn when the ledger was closed.
+        """
+        if self._closed:
+            raise ClosedError(what=self._location.name)
         self._file.check()
         if not self._immutable:
             return self._ask(query, args)
@@ -66,16 +67,19 @@ class Reading:
             try:
                 return query(self._conn, *args)
             finally:
-                self._conn.execute("COMMIT")
+                self._conn.leave()
 
     def _keep_up(self) -> None:
         state = self._file.state()
         if state == self._state:
             return
-        fresh = connect(self._location, write=False)
+        with ledger_errors(self._location.name):
+            immutable = is_immutable(self._location)
+            fresh = connect(self._location, write=False)
         self._conn.close()
-        self._conn, self._state, self._immutable = fresh, state, is_immutable(self._location)
+        self._conn, self._state, self._immutable = fresh, state, immutable
 
     def close(self) -> None:
         """Close the connection."""
+        self._closed = True
         self._conn.close()

@@ -7,7 +7,7 @@ import sqlite3
 from datetime import datetime
 from typing import Any
 
-from custody_sync.canonical import parse
+from custody_sync.canonical import is_text, parse
 from custody_sync.ledger.chain import SECTIONS, read_event
 from custody_sync.ledger.storage import AsOf, Unaccounted
 from custody_sync.model import (
@@ -190,7 +190,8 @@ def spaces(conn: sqlite3.Connection, limit: int, after: str) -> list[str]:
 def known(conn: sqlite3.Connection, ids: list[str]) -> dict[str, Standing]:
     """Return the standing of every id asked for."""
     query = "SELECT fact_id, standing FROM claims WHERE fact_id IN (SELECT value FROM json_each(?))"
-    found = {fact_id: Standing(standing) for fact_id, standing in conn.execute(query, (json.dumps(ids),))}
+    asked = json.dumps([fact_id for fact_id in ids if is_text(fact_id)])
+    found = {fact_id: Standing(standing) for fact_id, standing in conn.execute(query, (asked,))}
     return {fact_id: found.get(fact_id, Standing.UNKNOWN) for fact_id in ids}
 
 
@@ -260,11 +261,15 @@ def owed(
 
 
 def unaccounted(
-    conn: sqlite3.Connection, store: str, pairs: str, keep: bool, now: datetime
+    conn: sqlite3.Connection, store: str, pairs: dict[str, str], keep: bool, now: datetime
 ) -> list[Unaccounted]:
-    """Return listed entries that are no current placements; `pairs` is JSON, external id to fact id."""
+    """Return listed entries that are no current placements.
+
+    A store may list ids that no ledger can hold, such as one with a NUL character. They are not
+    asked for: SQLite's JSON functions could not give them back.
+    """
     query = """
-    SELECT e.key, e.value, c.standing, p.state, p.fact_id
+    SELECT e.key, c.standing, p.state, p.fact_id
     FROM json_each(:pairs) e
     LEFT JOIN placements p ON p.store = :store AND p.external_id = e.key
     LEFT JOIN claims c ON c.fact_id = e.value
@@ -273,14 +278,19 @@ def unaccounted(
         AND (p.until IS NULL OR p.until > :now)
     )
     """
-    rows = conn.execute(query, {"pairs": pairs, "store": store, "keep": keep, "now": format_instant(now)})
-    return [
+    # No fact has an empty id, so it stands for one that cannot be.
+    asked = {key: fact_id if is_text(fact_id) else "" for key, fact_id in pairs.items() if is_text(key)}
+    parameters = {"pairs": json.dumps(asked), "store": store, "keep": keep, "now": format_instant(now)}
+    found = [
         Unaccounted(
             external_id,
-            fact_id,
+            pairs[external_id],
             Standing(standing or Standing.UNKNOWN),
             None if state is None else PlacementState(state),
             owner,
         )
-        for external_id, fact_id, standing, state, owner in rows
+        for external_id, standing, state, owner in conn.execute(query, parameters)
     ]
+    odd = [external_id for external_id in pairs if external_id not in asked]
+    standings = known(conn, [pairs[external_id] for external_id in odd])
+    return found + [Unaccounted(key, pairs[key], standings[pairs[key]], None, None) for key in odd]

@@ -11,12 +11,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fix_ledger import Book, files_of, open_book
 
+from custody_sync.ledger.storage import Note
 from custody_sync.model import Erasure, Fact
 
 SIZE = 24
@@ -274,3 +276,35 @@ async def test_l6_a_leftover_that_sqlite_missed_is_looked_for_and_rebuilt_away(t
     assert await book.ledger.erase() is Erasure.DONE
     assert needles & grams_in(tmp_path) == set()
     await book.ledger.close()
+
+
+async def test_l6_notes_of_a_dead_sweep_keep_no_identity(book: Book) -> None:
+    """While a sweep is alive its notes are its own and the erasure is pending; then they go, others stay."""
+    fact_id = await book.add(space="user:CANARY")
+    other = await book.add()
+    for key, named in (("1", fact_id), ("2", other)):
+        value = json.dumps({"fact_id": named, "scope": f"of {named} CANARY" if named == fact_id else ""})
+        note = Note(topic="sweep-spool", key=key, value=value, holder="run", since=book.clock.now())
+        await book.ledger.put_notes([note])
+    await book.ledger.acquire("lease", "sweep", holder="ops", value='""', ttl=timedelta(minutes=1))
+    await book.append(book.forget(fact_id, identity=True))
+    plain = await book.add(value="plain value")
+    await book.append(book.forget(plain))
+    assert await book.ledger.erase() is Erasure.PENDING
+    # Only what the sweep names has to wait for it.
+    assert found_in(book.path.parent, {b"plain value"}) == []
+    assert len(await book.ledger.notes("sweep-spool")) == 2
+    book.later(minutes=2)
+    assert await book.ledger.erase() is Erasure.DONE
+    assert [note.key for note in await book.ledger.notes("sweep-spool")] == ["2"]
+    assert found_in(book.path.parent, {b"CANARY"}) == []
+
+
+async def test_l6_a_dead_sweeps_notes_stay_after_a_plain_forget(book: Book) -> None:
+    """Scopes and external ids stay in the ledger then as well; the next sweep drops such notes."""
+    fact_id = await book.add()
+    note = Note(topic="spool", key="1", value=json.dumps({"fact_id": fact_id}), since=book.clock.now())
+    await book.ledger.put_notes([note])
+    await book.append(book.forget(fact_id))
+    assert await book.ledger.erase() is Erasure.DONE
+    assert [note.key for note in await book.ledger.notes("spool")] == ["1"]

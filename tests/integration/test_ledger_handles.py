@@ -10,6 +10,7 @@ import pytest
 from fix_ledger import files_of, open_book
 
 from custody_sync.errors import LedgerError, LedgerReadOnly
+from custody_sync.ledger.sqlite_files import Location
 
 
 async def made(path: Path) -> str:
@@ -83,5 +84,40 @@ async def test_a_copy_taken_after_closing_is_the_whole_ledger(tmp_path: Path) ->
     assert list(files_of(tmp_path)) == ["l.db"]
     shutil.copy(tmp_path / "l.db", tmp_path / "copy.db")
     book = await open_book(tmp_path / "copy.db", create=False)
+    assert await book.values() == ["pro"]
+    await book.ledger.close()
+
+
+async def test_one_file_under_two_names_is_refused(tmp_path: Path) -> None:
+    """SQLite keeps a log per name, so two names for one file would lose facts; it opens again without."""
+    await made(tmp_path / "l.db")
+    os.link(tmp_path / "l.db", tmp_path / "backup.db")
+    for name in ("l.db", "backup.db"):
+        for options in ({}, {"read_only": True}, {"create": True}):
+            with pytest.raises(LedgerError, match=r"one file under 2 names.*remove the other hard links"):
+                await open_book(tmp_path / name, **{"create": False, **options})
+    (tmp_path / "backup.db").unlink()
+    book = await open_book(tmp_path / "l.db", create=False)
+    assert await book.values() == ["pro"]
+    await book.ledger.close()
+
+
+async def test_a_file_that_is_rebuilt_meanwhile_is_not_called_cut_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An erasure of another process may empty the log between two looks; the file is looked at again."""
+    path = tmp_path / "l.db"
+    await made(path)
+    whole, looks = path.read_bytes(), []
+    path.write_bytes(whole[:8192])
+
+    def emptied_just_now(_: Location) -> bool:
+        looks.append(path.stat().st_size)
+        path.write_bytes(whole)
+        return False
+
+    monkeypatch.setattr(Location, "waits", emptied_just_now)
+    book = await open_book(path, create=False)
+    assert looks[:2] == [8192, len(whole)]
     assert await book.values() == ["pro"]
     await book.ledger.close()

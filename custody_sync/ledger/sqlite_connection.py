@@ -1,0 +1,45 @@
+"""A SQLite connection whose transactions end when they are told to."""
+
+from __future__ import annotations
+
+import sqlite3
+import weakref
+from typing import Any
+
+
+class Connection(sqlite3.Connection):
+    """A connection that remembers the cursors of its statements and can close them.
+
+    One half-read cursor keeps a read transaction open whatever COMMIT or ROLLBACK says: later
+    reads would answer from its old snapshot. Such a cursor lives on in the traceback of the
+    exception that interrupted it, and closing the connection alone would not end it either.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._cursors: list[weakref.ref[sqlite3.Cursor]] = []
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        """Execute a statement; its cursor ends with the transaction, whoever still holds it."""
+        made = super().execute(sql, parameters)
+        self._cursors.append(weakref.ref(made))
+        return made
+
+    def let_go(self) -> None:
+        """Close every cursor, read to its end or not."""
+        while self._cursors:
+            held = self._cursors.pop()()
+            if held is not None:
+                held.close()
+
+    def leave(self) -> None:
+        """End a transaction that changes nothing, or whose changes are not wanted."""
+        self.let_go()
+        # Some errors (a full disk) have ended it already.
+        if self.in_transaction:
+            self.execute("ROLLBACK")
+
+    def close(self) -> None:
+        """Close the connection and with it every cursor."""
+        self.let_go()
+        super().close()
