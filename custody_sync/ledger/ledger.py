@@ -5,15 +5,22 @@ from __future__ import annotations
 import hashlib
 import hmac
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
 
-from custody_sync.canonical import MAX_SAFE_INTEGER, canonical, check_instant, check_name, check_optional
+from custody_sync.canonical import (
+    MAX_SAFE_INTEGER,
+    canonical,
+    check_instant,
+    check_name,
+    check_optional,
+    check_text,
+)
 from custody_sync.errors import InvalidInput
 from custody_sync.ledger.chain import Prepared, prepare
-from custody_sync.ledger.checks import check_draft, check_fact
+from custody_sync.ledger.checks import check_calendar, check_draft, check_fact
 from custody_sync.ledger.drafts import Digest, Draft
 from custody_sync.ledger.storage import AsOf, Note, Storage, Unaccounted, open_storage
 from custody_sync.model import Erasure, Event, Fact, Head, Page, Placement, PlacementState, Standing
@@ -93,8 +100,12 @@ class Ledger:
         return self._storage.writable
 
     def now(self) -> datetime:
-        """Return the ledger's own clock."""
-        return self._runtime.clock.now()
+        """Return the ledger's own clock.
+
+        Raises:
+            LedgerError: it stands at an end of the calendar, where nothing can be dated any more.
+        """
+        return check_calendar(self._runtime.clock.now(), self.name, "its clock says")
 
     # --- appending --------------------------------------------------------------------------
 
@@ -208,10 +219,13 @@ class Ledger:
 
     async def spaces(self, *, limit: int | None = None, after: str = "") -> list[str]:
         """Return every space that has facts, sorted; with a `limit`, pass the last one as `after`."""
-        return await self._storage.spaces(-1 if limit is None else _check_limit(limit), after)
+        return await self._storage.spaces(
+            -1 if limit is None else _check_limit(limit), check_text(after, "after")
+        )
 
     async def known(self, ids: Sequence[str]) -> dict[str, Standing]:
-        """Return for each fact id whether it was asserted, repaired, or is unknown."""
+        """Return for each fact id whether it was asserted, repaired, or is unknown; any string will do."""
+        _check_strings(ids, "ids")
         return await self._storage.known(ids)
 
     async def placements(self, fact_id: str) -> list[Placement]:
@@ -231,6 +245,7 @@ class Ledger:
 
     async def ended(self, store: str, *, limit: int = 1000, after: int | None = None) -> Page[Placement]:
         """Return a store's current placements of facts whose validity is over."""
+        check_name(store, "store")
         return await self._storage.ended(store, _check_limit(limit), _check_after(after))
 
     async def owed(
@@ -240,7 +255,11 @@ class Ledger:
 
         The pairs come in order; pass the last one as `after` for the next page.
         """
-        return await self._storage.owed(fact_id, _check_limit(limit), after or ("", ""))
+        check_optional(fact_id, "fact_id")
+        last = after or ("", "")
+        for part in last:
+            check_text(part, "after")
+        return await self._storage.owed(fact_id, _check_limit(limit), last)
 
     async def unaccounted(
         self, store: str, pairs: Mapping[str, str], *, keep: bool = False
@@ -249,9 +268,11 @@ class Ledger:
 
         Args:
             store: the store's name.
-            pairs: a batch as the store listed it.
+            pairs: a batch as the store listed it; ids that no ledger can hold are never accounted for.
             keep: whether the store's policy keeps entries of superseded facts.
         """
+        check_name(store, "store")
+        _check_strings([*pairs, *pairs.values()], "pairs")
         return await self._storage.unaccounted(store, pairs, keep)
 
     async def head(self) -> Head:
@@ -270,15 +291,22 @@ class Ledger:
 
     async def acquire(self, topic: str, key: str, *, holder: str, value: str, ttl: timedelta) -> Note:
         """Take or renew a lease; the note returned says who holds it now and until when."""
+        for field, text in (("topic", topic), ("key", key), ("value", value), ("holder", holder)):
+            check_text(text, field)
         return await self._storage.acquire(topic, key, value, holder, ttl)
 
     async def put_notes(self, notes: Sequence[Note]) -> None:
         """Keep working notes (a sweep's spool) beside the log."""
+        for note in notes:
+            for field, text in (("topic", note.topic), ("key", note.key), ("value", note.value)):
+                check_text(text, field)
+            check_optional(note.holder, "holder")
         await self._storage.put_notes(notes)
 
     async def notes(self, topic: str, *, limit: int = 1000, after: str = "") -> list[Note]:
         """Return working notes in order of key."""
-        return await self._storage.notes(topic, _check_limit(limit), after)
+        check_text(topic, "topic")
+        return await self._storage.notes(topic, _check_limit(limit), check_text(after, "after"))
 
     async def drop_notes(
         self, topic: str, keys: Sequence[str] | None = None, *, holder: str | None = None
@@ -291,6 +319,11 @@ def _check_limit(limit: int) -> int:
     if type(limit) is not int or not 1 <= limit <= MAX_PAGE:
         raise InvalidInput(field="limit", problem=f"must be a whole number from 1 to {MAX_PAGE}")
     return limit
+
+
+def _check_strings(texts: Iterable[object], field: str) -> None:
+    if not all(isinstance(text, str) for text in texts):
+        raise InvalidInput(field=field, problem="must be strings")
 
 
 def _check_after(after: int | None) -> int:

@@ -203,3 +203,36 @@ async def test_l9_a_cursor_is_one_that_the_ledger_gave(book: Book, bad: Any) -> 
     for ask in (book.ledger.as_of, book.ledger.pending, book.ledger.removed):
         with pytest.raises(InvalidInput, match="after"):
             await ask(after=bad)
+
+
+async def test_ids_that_no_ledger_can_hold_are_never_accounted_for(book: Book) -> None:
+    """A store may list a NUL character or a lone surrogate; the rest of the batch is answered."""
+    fact_id = await book.add(held=[("memories", "x1")])
+    pairs = {"x1": fact_id, "x\x00": fact_id, "\ud800": "f\x00", "x2": "f\udfff", "": "", "x3": "f-other"}
+    found = {row.external_id: row for row in await book.ledger.unaccounted("memories", pairs)}
+    assert {key: row.fact_id for key, row in found.items()} == {k: v for k, v in pairs.items() if k != "x1"}
+    assert found["x\x00"].standing is Standing.ASSERTED
+    assert {found[key].standing for key in ("\ud800", "x2", "", "x3")} == {Standing.UNKNOWN}
+    (other,) = await book.ledger.unaccounted("memories", {"x1": "f\ud800"})
+    assert (other.owner, other.standing) == (fact_id, Standing.UNKNOWN)
+
+
+@pytest.mark.parametrize("bad", ["a\x00", "\ud800", 7])
+async def test_what_is_no_text_is_refused_where_it_is_asked(book: Book, bad: Any) -> None:
+    """It is the caller's mistake and is not taken for damage of the ledger."""
+    ledger: Any = book.ledger
+    for call in (
+        lambda: ledger.spaces(after=bad),
+        lambda: ledger.ended(bad),
+        lambda: ledger.owed(bad),
+        lambda: ledger.owed(after=("f1", bad)),
+        lambda: ledger.notes("spool", after=bad),
+        lambda: ledger.unaccounted(bad, {}),
+        lambda: ledger.acquire("lease", bad, holder="me", value="1", ttl=timedelta(1)),
+        lambda: ledger.put_notes([Note(topic="spool", key="k", value=bad, since=book.clock.now())]),
+    ):
+        with pytest.raises(InvalidInput):
+            await call()
+    for call in (lambda: ledger.known([7]), lambda: ledger.unaccounted("s", {"x": None})):
+        with pytest.raises(InvalidInput, match="must be strings"):
+            await call()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,7 +12,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from fix_ledger import START, Book, day, open_book
 
-from custody_sync.errors import InvalidInput
+from custody_sync.errors import InvalidInput, LedgerError
 from custody_sync.ledger.chain import GENESIS
 from custody_sync.model import Head, Provenance
 
@@ -150,3 +151,35 @@ async def test_l3_a_past_answer_never_changes(book: Book) -> None:
         assert list(await book.ledger.as_of(**asked)) == before
     later = {fact.predicate: fact.value for fact in await book.ledger.as_of(valid_at=day(2))}
     assert later == {"plan": "enterprise", "other": 1, "claim": "x", "note": "late"}
+
+
+@pytest.mark.parametrize("edge", [datetime.max, datetime.min])
+async def test_l3_a_clock_at_the_end_of_the_calendar_dates_nothing(book: Book, edge: datetime) -> None:
+    """An event of that instant would be the ledger's last one; reading goes on."""
+    await book.add()
+    book.at(edge.replace(tzinfo=UTC))
+    for call in (
+        lambda: book.append(book.repair("f-other")),
+        lambda: book.ledger.check(book.repair("f-other")),
+        lambda: book.ledger.acquire("lease", "k", holder="me", value="1", ttl=timedelta(minutes=1)),
+    ):
+        with pytest.raises(LedgerError, match=r"its clock says .* where the calendar ends"):
+            await call()
+    with pytest.raises(LedgerError, match="its clock says"):
+        book.ledger.now()
+    assert (await book.ledger.head()).seq == 1
+    assert await book.values() == ["pro"]
+    book.at(START)
+    assert (await book.append(book.state())).seq == 2
+
+
+async def test_l3_a_head_at_the_end_of_the_calendar_is_named(book: Book) -> None:
+    """Nothing can follow it, which is one sentence and not an overflow."""
+    await book.add()
+    conn = sqlite3.connect(book.path)
+    conn.execute("UPDATE head SET tx_time = '9999-12-31T23:59:59.999999Z'")
+    conn.commit()
+    conn.close()
+    with pytest.raises(LedgerError, match=r"its last event is of 9999-12-31T23:59:59\.999999Z"):
+        await book.append(book.state())
+    assert await book.values() == ["pro"]
