@@ -19,8 +19,8 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Iterable, Sequence
-from contextlib import closing
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from custody_sync.stores import Deadlines
 
 BEGINNING = "beginning.db"
 DELAY = 0.020
+AT_ONCE = 64
 STORES = ("agent", "memories", "vectors")
 WORDS = (
     "the",
@@ -65,12 +66,13 @@ class Size:
     """Facts that are in the ledger before: an empty one would keep every index in a few pages."""
     pairs: int
     busy: int
+    busy_rounds: int
     rounds: int
     appends: int
 
 
-FULL = Size(held=20_000, pairs=150, busy=960, rounds=9, appends=3000)
-QUICK = Size(held=200, pairs=4, busy=64, rounds=1, appends=256)
+FULL = Size(held=20_000, pairs=150, busy=960, busy_rounds=5, rounds=45, appends=640)
+QUICK = Size(held=200, pairs=4, busy=64, busy_rounds=1, rounds=2, appends=128)
 
 
 class SlowStore:
@@ -161,7 +163,7 @@ class Bench:
         """Compare the CPU per write at 32 at once; waiting is free, work is not."""
         count, many = self._size.busy, 32
         ratios, parts = [], []
-        for _ in range(max(self._size.rounds // 2, 1)):
+        for _ in range(self._size.busy_rounds):
             ledger, path = await self.ledger()
             gates = Deadlines(concurrency=many)
             async with AsyncCoordinator(ledger, stores=stores, deadlines=gates) as custody:
@@ -185,83 +187,84 @@ class Bench:
 
     async def throughput(self) -> dict[str, float | None]:
         """Alternate appends, raw groups of the same rows, writes into instant stores and the peer."""
-        appends, instants, peers, sizes = [], [], [], []
-        speeds: dict[str, list[float]] = {"raw": [], "append": [], "write": [], "peer": []}
-        for _ in range(self._size.rounds):
-            append, raw, size = await self._append_round()
-            instant = await self._instant_round()
-            peer = await _peer_round(self._folder, self._size.appends)
-            for name, seconds in (("raw", raw), ("append", append), ("write", instant), ("peer", peer)):
-                if seconds is not None:
-                    speeds[name].append(seconds / self._size.appends)
-            appends.append(raw / append)
-            instants.append(raw / instant)
-            sizes.append(size)
-            if peer is not None:
-                peers.append(raw / peer)
-        print(f"64 at once, {self._size.appends} facts with {len(STORES)} placements, {len(sizes)} rounds")
-        print(f"  raw sqlite3, groups of {median(sizes):.0f}  {_micro(speeds['raw'])} a fact")
-        print(f"  ledger.append            {_micro(speeds['append'])}, × raw {spread(appends)}")
-        print(f"  write, instant stores    {_micro(speeds['write'])}, × raw {spread(instants)}")
-        if peers:
-            print(f"  peer, AsyncSqliteStore   {_micro(speeds['peer'])}, × raw {spread(peers)}")
+        runtime, seconds = Runtime(), dict[str, list[float]]()
+        size, stores = self._size, [SlowStore(name, 0) for name in STORES]
+        sizes: list[float] = []
+        async with AsyncExitStack() as open_now:
+            ledger, path = await self.ledger()
+            other, _ = await self.ledger()
+            for opened in (ledger, other):
+                await open_now.enter_async_context(opened)
+            raw = open_now.enter_context(self.raw())
+            reader = open_now.enter_context(closing(Reader(path)))
+            gates = Deadlines(concurrency=AT_ONCE)
+            custody = await open_now.enter_async_context(
+                AsyncCoordinator(other, stores=stores, deadlines=gates)
+            )
+            peer = await _peer(open_now, self._folder / "peer.db")
+            for i in range(size.rounds):
+                numbers = range(i * size.appends, (i + 1) * size.appends)
+                drafts = [(ledger.append, {"draft": _draft(n, runtime)}) for n in numbers]
+                writes = [(custody.write, _arguments(n)) for n in numbers]
+                await _time(seconds, "append", drafts)
+                groups = reader.groups(after=size.held + numbers.start)
+                await _time(seconds, "raw", [(_commit, {"raw": raw, "rows": rows}) for rows in groups], at=1)
+                await _time(seconds, "write", writes)
+                if peer is not None:
+                    await _time(seconds, "peer", [(peer, _arguments(n)) for n in numbers])
+                sizes.append(size.appends / len(groups))
+        return self._show(seconds, sizes)
+
+    def _show(self, seconds: dict[str, list[float]], sizes: Sequence[float]) -> dict[str, float | None]:
+        speeds = {
+            name: [raw / theirs for raw, theirs in zip(seconds["raw"], times, strict=True)]
+            for name, times in seconds.items()
+        }
+        rounds, facts = len(sizes), self._size.appends
+        print(f"{AT_ONCE} at once, {rounds} rounds of {facts} facts with {len(STORES)} placements")
+        titles = {
+            "raw": f"raw sqlite3, groups of {median(sizes):.0f}",
+            "append": "ledger.append",
+            "write": "write, instant stores",
+            "peer": "peer, AsyncSqliteStore",
+        }
+        for name, times in seconds.items():
+            each = _micro(second / facts for second in times)
+            print(f"  {titles[name]:28s} {each:>8s} a fact, × raw {spread(speeds[name])}")
         return {
-            "append_ratio": median(appends),
-            "instant_ratio": median(instants),
-            "peer_ratio": median(peers) if peers else None,
+            "append_ratio": median(speeds["append"]),
+            "instant_ratio": median(speeds["write"]),
+            "peer_ratio": median(speeds["peer"]) if "peer" in speeds else None,
             "group_size": median(sizes),
         }
 
-    async def _append_round(self) -> tuple[float, float, float]:
-        count, runtime = self._size.appends, Runtime()
-        ledger, path = await self.ledger()
-        drafts = [_draft(i, runtime) for i in range(count)]
-        gc.collect()
-        start = time.perf_counter()
-        await at_once(64, ((ledger.append, {"draft": draft}) for draft in drafts))
-        ours = time.perf_counter() - start
-        groups = self.groups(path)
-        await ledger.close()
-        with self.raw() as raw:
-            gc.collect()
-            start = time.perf_counter()
-            for rows in groups:
-                raw.commit(rows)
-            floor = time.perf_counter() - start
-        return ours, floor, count / len(groups)
 
-    async def _instant_round(self) -> float:
-        count = self._size.appends
-        ledger, _ = await self.ledger()
-        stores = [SlowStore(name, 0) for name in STORES]
-        async with AsyncCoordinator(ledger, stores=stores, deadlines=Deadlines(concurrency=64)) as custody:
-            calls = [(custody.write, _arguments(i)) for i in range(count)]
-            gc.collect()
-            start = time.perf_counter()
-            await at_once(64, calls)
-            seconds = time.perf_counter() - start
-        await ledger.close()
-        return seconds
+async def _time(seconds: dict[str, list[float]], name: str, calls: Sequence[Any], at: int = AT_ONCE) -> None:
+    gc.collect()
+    start = time.perf_counter()
+    await at_once(at, calls)
+    seconds.setdefault(name, []).append(time.perf_counter() - start)
 
 
-async def _peer_round(folder: Path, count: int) -> float | None:
-    """Put the same texts into LangGraph's SQLite store: durable as well, batched as well, no ledger."""
+async def _commit(raw: RawLedger, rows: Rows) -> None:
+    raw.commit(rows)
+
+
+async def _peer(open_now: AsyncExitStack, path: Path) -> Callable[..., Awaitable[None]] | None:
+    """Open LangGraph's SQLite store: durable as well, grouped as well, one row a text and no ledger."""
     try:
         store_class: Any = importlib.import_module("langgraph.store.sqlite.aio").AsyncSqliteStore
     except ImportError:
         return None
-    path = folder / "peer.db"
-    path.unlink(missing_ok=True)
-    async with store_class.from_conn_string(str(path)) as store:
-        await store.setup()
-        await store.conn.execute("PRAGMA journal_mode = WAL")
-        await store.conn.execute("PRAGMA synchronous = FULL")
-        items = [(("memories", "org"), str(i), {"text": _arguments(i)["value"]}) for i in range(count)]
-        gc.collect()
-        start = time.perf_counter()
-        calls = ((store.aput, {"namespace": n, "key": k, "value": v}) for n, k, v in items)
-        await at_once(64, calls)
-        return time.perf_counter() - start
+    store = await open_now.enter_async_context(store_class.from_conn_string(str(path)))
+    await store.setup()
+    await store.conn.execute("PRAGMA journal_mode = WAL")
+    await store.conn.execute("PRAGMA synchronous = FULL")
+
+    async def put(**said: Any) -> None:
+        await store.aput(("memories", said["space"]), said["subject"], {"text": said["value"]})
+
+    return put
 
 
 def _arguments(i: int) -> dict[str, Any]:
