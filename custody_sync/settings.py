@@ -12,7 +12,7 @@ import inspect
 import os
 import sys
 import tomllib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Literal, TypeAlias
 
 from custody_sync.errors import CustodyError, InvalidInput
-from custody_sync.ports import Store
+from custody_sync.ports import Store, Validator
 
 CONFIG_NAME = "custody.toml"
 CONFIG_VARIABLE = "CUSTODY_SYNC_CONFIG"
@@ -28,7 +28,14 @@ LEDGER_VARIABLE = "CUSTODY_SYNC_LEDGER"
 
 Superseded: TypeAlias = "Literal['remove', 'keep']"
 
-_KEYS = {"ledger": str, "factory": str, "actor": str, "forget_key_env": str, "superseded": dict}
+_KEYS = {
+    "ledger": str,
+    "factory": str,
+    "validators": str,
+    "actor": str,
+    "forget_key_env": str,
+    "superseded": dict,
+}
 _FILE_SCHEMES = ("sqlite:///", "jsonl:///")
 
 
@@ -37,10 +44,11 @@ class Settings:
     """One installation's choices, with the ledger's path made absolute."""
 
     folder: Path
-    """Where `custody.toml` lies, or the current folder without one; imports of the factory start here."""
+    """Where `custody.toml` lies, or the current folder without one; the modules it names may be here."""
     config: Path | None = None
     ledger: str | None = field(default=None, repr=False)
     factory: str | None = None
+    validators: str | None = None
     actor: str | None = None
     forget_key_env: str | None = None
     superseded: Mapping[str, Superseded] = field(default_factory=dict)
@@ -97,6 +105,7 @@ def load_settings(
         config=path if found else None,
         ledger=url,
         factory=table.get("factory"),
+        validators=table.get("validators"),
         actor=table.get("actor"),
         forget_key_env=table.get("forget_key_env"),
         superseded=table.get("superseded", {}),
@@ -127,7 +136,7 @@ def _read_table(path: Path) -> dict[str, Any]:
     try:
         raw = path.read_bytes()
     except OSError as error:
-        raise InvalidInput(field=str(path), problem=f"[Errno {error.errno}] {error.strerror}") from None
+        raise InvalidInput(field=str(path), problem=error.strerror or type(error).__name__) from None
     table: dict[str, Any] | None = None
     place = ""
     try:
@@ -169,7 +178,9 @@ async def open_stores(settings: Settings) -> AsyncIterator[Sequence[Store]]:
     if settings.factory is None:
         yield ()
         return
-    factory = _import_factory(settings)
+    factory = _import_target(settings, "factory", settings.factory)
+    if not callable(factory):
+        raise InvalidInput(field="factory", problem=f"{settings.factory} is not callable")
     async with AsyncExitStack() as stack:
         made: Any = None
         failed: InvalidInput | None = None
@@ -182,56 +193,89 @@ async def open_stores(settings: Settings) -> AsyncIterator[Sequence[Store]]:
         except CustodyError:
             raise
         except Exception as error:
-            failed = _factory_failed(settings.factory, error)
+            failed = _failed("factory", settings.factory, error)
         if failed is not None:
             raise failed
-        yield _listed(settings.factory, made)
+        yield _listed("factory", f"{settings.factory} returned", made, "stores")
 
 
-def _import_factory(settings: Settings) -> Any:
-    module, _, attribute = str(settings.factory).partition(":")
+async def load_validators(settings: Settings) -> Sequence[Validator]:
+    """Return the validators that `validators` names: a sequence of them, or a callable that gives one.
+
+    The callable takes no arguments and may be async. What it raises is told as type and place only.
+    """
+    target = settings.validators
+    if target is None:
+        return ()
+    made: Any = _import_target(settings, "validators", target)
+    said = f"{target} is"
+    if callable(made) and not hasattr(made, "__iter__"):
+        _check_argumentless(target, made)
+        said, failed = f"{target} returned", None
+        try:
+            made = made()
+            if inspect.isawaitable(made):
+                made = await made
+        except CustodyError:
+            raise
+        except Exception as error:
+            failed = _failed("validators", target, error)
+        if failed is not None:
+            raise failed
+    validators = _listed("validators", said, made, "validators")
+    for validator in validators:
+        if not callable(validator):
+            problem = f"{target} has a {type(validator).__name__} among its validators; each is a callable"
+            raise InvalidInput(field="validators", problem=problem)
+    return validators
+
+
+def _check_argumentless(target: str, made: Callable[..., Any]) -> None:
+    try:
+        inspect.signature(made).bind()
+    except TypeError:
+        problem = f"{target} takes arguments; name a list of validators, or a callable that returns one"
+        raise InvalidInput(field="validators", problem=problem) from None
+    except ValueError:
+        # Some builtins do not say what they take; calling them will.
+        return
+
+
+def _import_target(settings: Settings, key: str, target: str) -> Any:
+    module, _, attribute = target.partition(":")
     if not module or not attribute.isidentifier():
-        raise InvalidInput(
-            field="factory", problem=f"{settings.factory!r} is not of the form 'module:callable'"
-        )
+        raise InvalidInput(field=key, problem=f"{target!r} is not of the form 'module:name'")
     folder = str(settings.folder)
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    factory: Any = None
     failed: InvalidInput | None = None
     try:
-        factory = getattr(importlib.import_module(module), attribute)
+        return getattr(importlib.import_module(module), attribute)
     except ModuleNotFoundError as error:
         problem = f"there is no module {error.name} (looked in {folder} too)"
-        failed = InvalidInput(field="factory", problem=problem)
+        failed = InvalidInput(field=key, problem=problem)
     except CustodyError:
         raise
     except Exception as error:
         if isinstance(error, AttributeError) and module in sys.modules:
-            failed = InvalidInput(field="factory", problem=f"module {module} has no {attribute}")
+            failed = InvalidInput(field=key, problem=f"module {module} has no {attribute}")
         else:
-            failed = _factory_failed(str(settings.factory), error)
-    if failed is not None:
-        raise failed
-    if not callable(factory):
-        raise InvalidInput(field="factory", problem=f"{settings.factory} is not callable")
-    return factory
+            failed = _failed(key, target, error)
+    raise failed
 
 
-def _listed(factory: str, stores: Any) -> Sequence[Store]:
-    if isinstance(stores, str | bytes | Mapping) or not hasattr(stores, "__iter__"):
-        raise InvalidInput(
-            field="factory", problem=f"{factory} returned {type(stores).__name__}, not a list of stores"
-        )
-    return list(stores)
+def _listed(key: str, said: str, made: Any, what: str) -> Sequence[Any]:
+    if isinstance(made, str | bytes | Mapping) or not hasattr(made, "__iter__"):
+        raise InvalidInput(field=key, problem=f"{said} {type(made).__name__}, not a list of {what}")
+    return list(made)
 
 
-def _factory_failed(factory: str, error: Exception) -> InvalidInput:
+def _failed(key: str, target: str, error: Exception) -> InvalidInput:
     last: TracebackType | None = error.__traceback__
     while last is not None and last.tb_next is not None:
         last = last.tb_next
     place = f" at {Path(last.tb_frame.f_code.co_filename).name}:{last.tb_lineno}" if last is not None else ""
-    return InvalidInput(field="factory", problem=f"{factory} failed with {type(error).__name__}{place}")
+    return InvalidInput(field=key, problem=f"{target} failed with {type(error).__name__}{place}")
 
 
 __all__ = [
@@ -242,6 +286,7 @@ __all__ = [
     "Superseded",
     "config_path",
     "load_settings",
+    "load_validators",
     "open_stores",
     "resolve_ledger",
 ]

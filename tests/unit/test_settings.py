@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from custody_sync.errors import InvalidInput, MissingExtra
-from custody_sync.settings import Settings, load_settings, open_stores, resolve_ledger
+from custody_sync.settings import Settings, load_settings, load_validators, open_stores, resolve_ledger
 
 
 @pytest.fixture(autouse=True)
@@ -46,12 +46,13 @@ def test_a_full_file_is_read(tmp_path: Path) -> None:
     path = _write(
         tmp_path,
         'ledger = "sqlite:///custody.db"\nfactory = "myapp.memory:stores"\nactor = "operator:x"\n'
-        'forget_key_env = "KEY"\n[superseded]\narchive = "keep"\n',
+        'validators = "myapp.memory:validators"\nforget_key_env = "KEY"\n[superseded]\narchive = "keep"\n',
     )
     settings = _load(tmp_path)
     assert settings.config == path
     assert settings.ledger_url() == f"sqlite:///{tmp_path}/custody.db"
     assert (settings.factory, settings.actor) == ("myapp.memory:stores", "operator:x")
+    assert settings.validators == "myapp.memory:validators"
     assert settings.superseded == {"archive": "keep"}
     assert settings.forget_key({"KEY": "secret"}) == b"secret"
 
@@ -92,7 +93,7 @@ def test_what_is_no_file_ledger_stays_as_it_is(tmp_path: Path, url: str) -> None
 
 def test_a_named_file_that_is_missing_is_an_error(tmp_path: Path) -> None:
     """A mistyped CUSTODY_SYNC_CONFIG must not fall back to no settings."""
-    with pytest.raises(InvalidInput, match=r"\[Errno 2\]"):
+    with pytest.raises(InvalidInput, match=r"custdy.toml: No such file or directory\.$"):
         _load(tmp_path, CUSTODY_SYNC_CONFIG=str(tmp_path / "custdy.toml"))
 
 
@@ -220,3 +221,49 @@ async def test_a_missing_extra_in_a_factory_keeps_its_sentence(tmp_path: Path) -
     )
     with pytest.raises(MissingExtra, match=r"custody-sync\[mem0\]"):
         await _stores(tmp_path, "memory_of_extra", code)
+
+
+async def _validators(folder: Path, module: str, code: str) -> list[object]:
+    (folder / f"{module}.py").write_text(code, encoding="utf-8")
+    _write(folder, f'validators = "{module}:validators"\n')
+    return list(await load_validators(_load(folder)))
+
+
+@pytest.mark.parametrize(
+    ("form", "code"),
+    [
+        ("sequence", "validators = (len, repr)\n"),
+        ("plain", "def validators():\n    return [len, repr]\n"),
+        ("asynchronous", "async def validators():\n    return [len, repr]\n"),
+    ],
+)
+async def test_validators_have_three_forms(tmp_path: Path, form: str, code: str) -> None:
+    """A sequence, a callable and an async callable all give the validators, in their order."""
+    assert await _validators(tmp_path, f"memory_of_validators_{form}", code) == [len, repr]
+
+
+async def test_no_validators_are_none(tmp_path: Path) -> None:
+    """Without the key nothing is imported."""
+    assert list(await load_validators(_load(tmp_path))) == []
+
+
+@pytest.mark.parametrize(
+    ("form", "code", "said"),
+    [
+        ("single", "async def validators(fact, view):\n    return fact\n", "takes arguments; name a list"),
+        ("text", "validators = 'redact'\n", "is str, not a list of validators"),
+        ("number", "def validators():\n    return 5\n", "returned int, not a list"),
+        ("member", "validators = ['redact']\n", "has a str among its validators"),
+        ("absent", "x = 1\n", "has no validators"),
+        (
+            "raising",
+            "def validators():\n    raise ValueError('pw-7Q')\n",
+            r"failed with ValueError at memory_of_\w+.py:2",
+        ),
+    ],
+)
+async def test_wrong_validators_are_told_by_place(tmp_path: Path, form: str, code: str, said: str) -> None:
+    """Each failure is one sentence about the key, and quotes nothing that the module raised."""
+    with pytest.raises(InvalidInput, match=f"^validators: .*{said}") as caught:
+        await _validators(tmp_path, f"memory_of_wrong_validators_{form}", code)
+    assert "pw-7Q" not in "".join(traceback.format_exception(caught.value))
