@@ -35,8 +35,10 @@ def confirm(
     async def work(output: Output) -> int:
         settings = load_settings(config, ledger)
         who = actor_of(actor, settings)
-        async with open_custody(settings, output) as (_, custody):
-            result = await custody.confirm(fact_id, actor=who, reason=reason, receipt_id=receipt_id)
+        async with open_custody(settings, output, validating=True) as custody:
+            result = await custody.coordinator.confirm(
+                fact_id, actor=who, reason=reason, receipt_id=receipt_id
+            )
         return show_write(output, result)
 
     return run(work, json=json)

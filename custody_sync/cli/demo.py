@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from custody_sync.cli.importing import read_file
 from custody_sync.cli.options import JsonOption
 from custody_sync.cli.output import Output
 from custody_sync.cli.session import run
@@ -36,7 +38,7 @@ def demo(
     """
 
     async def work(output: Output) -> int:
-        raw = facts.read_bytes() if facts is not None else None
+        raw = read_file(str(facts)) if facts is not None else None
         story = _story()
         if keep is None:
             with tempfile.TemporaryDirectory(prefix="custody-demo-") as folder:
@@ -56,10 +58,10 @@ async def _tell(story: Any, output: Output, raw: bytes | None, folder: Path) -> 
 
 
 def _story() -> Any:
-    """Import the story, and with it the vendors: `--help` of any command must not."""
-    try:
-        return importlib.import_module("custody_sync.cli.demo_story")
-    except ModuleNotFoundError as error:
-        if error.name is not None and error.name.split(".")[0] in _VENDORS:
-            raise MissingExtra(feature="the demo", extra="demo") from None
-        raise
+    """Import the story, and with it the vendors: `--help` of any command must not.
+
+    All that it needs is looked for first, so that nothing is started which could not be played.
+    """
+    if any(importlib.util.find_spec(vendor) is None for vendor in _VENDORS):
+        raise MissingExtra(feature="The demo", extra="demo")
+    return importlib.import_module("custody_sync.cli.demo_story")

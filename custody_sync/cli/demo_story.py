@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from custody_sync.cli.demo_world import World, open_world
-from custody_sync.cli.history import carried
+from custody_sync.cli.history import COLUMNS, rows_of
 from custody_sync.cli.importing import Imported, write_lines
 from custody_sync.cli.lines import Line, read_lines
 from custody_sync.cli.output import Output
@@ -323,7 +323,7 @@ def _outcome(stores: Any, name: str) -> str:
 
 def _refuse_failures(imported: Imported) -> None:
     for number, problem in sorted(imported.failures.items()):
-        raise InvalidInput(field=f"line {number}", problem=str(problem).rstrip("."))
+        raise InvalidInput(field=f"line {number}", problem=str(problem["message"]).rstrip("."))
 
 
 async def _history(story: Story, url: str, clock: MovedClock, fact_id: str) -> list[str]:
@@ -331,12 +331,7 @@ async def _history(story: Story, url: str, clock: MovedClock, fact_id: str) -> l
     ledger = await Ledger.open(url, runtime=Runtime(clock=clock))
     async with ledger:
         events = await ledger.history(fact_id) if fact_id else []
-    said = [(event, carried(event)) for event in events]
-    rows = [
-        (e.seq, e.tx_time, e.kind.value, d.get("store"), d.get("outcome"), e.actor, e.reason) for e, d in said
-    ]
-    columns = ("seq", "when", "event", "store", "outcome", "actor", "reason")
-    story.table(f"history of {fact_id}", columns, rows)
+    story.table(f"history of {fact_id}", COLUMNS, rows_of(events))
     kinds = [event.kind.value for event in events]
     story.claim("its history begins with the repair, and it was never a fact", kinds[:1] == ["repair"])
     return kinds

@@ -17,8 +17,9 @@ from custody_sync.cli.options import (
     ReceiptOption,
     actor_of,
 )
-from custody_sync.cli.output import Output
-from custody_sync.cli.session import open_custody, open_ledger, run
+from custody_sync.cli.output import Output, plain
+from custody_sync.cli.sentences import sentence, told
+from custody_sync.cli.session import Proof, open_custody, open_ledger, proof_of, run
 from custody_sync.coordinator import AsyncCoordinator
 from custody_sync.errors import CustodyError, InvalidInput, LedgerError, UnknownFact
 from custody_sync.ledger import Ledger
@@ -75,10 +76,13 @@ def forget(
 
     async def erase(output: Output) -> int:
         how = {"digest": digest, "identity": identity, "receipt_id": receipt_id}
-        async with open_custody(settings, output) as (_, custody):
+        async with open_custody(settings, output) as custody:
             with output.working("erasing", len(known)) as step:
-                results, failures = await _erase(custody, known, step, actor=who, reason=reason, **how)
-        return _show(output, results, failures)
+                results, failures = await _erase(
+                    custody.coordinator, known, step, actor=who, reason=reason, **how
+                )
+            proof = await proof_of(custody, who)
+        return _show(output, results, failures, proof)
 
     known = run(plan, json=json)
     if dry_run:
@@ -149,7 +153,12 @@ def _agreed(output: Output, count: int) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _show(output: Output, results: Sequence[ForgetResult], failures: Sequence[CustodyError]) -> int:
+def _show(
+    output: Output,
+    results: Sequence[ForgetResult],
+    failures: Sequence[CustodyError],
+    proof: Proof,
+) -> int:
     for result in results:
         output.line(f"Forgot {result.fact_id}; erasure from the ledger's files: {result.erasure.value}.")
         output.follow_up(result.removals, result.restored)
@@ -157,15 +166,16 @@ def _show(output: Output, results: Sequence[ForgetResult], failures: Sequence[Cu
             output.note(
                 "A reader keeps the erased value in the ledger's files; `custody-sync repair` finishes it."
             )
-    for sentence in dict.fromkeys(note for result in results for note in result.notes):
-        output.note(sentence)
+    for note in dict.fromkeys(note for result in results for note in result.notes):
+        output.note(note)
     for failure in failures:
-        output.note(str(failure))
+        output.note(sentence(failure))
     complete = not failures and all(result.complete for result in results)
     output.document(
         {
+            **plain(proof),
             "forgotten": list(results),
-            "failed": [{**failure.to_dict(), "exit_code": failure.exit_code} for failure in failures],
+            "failed": [{**told(failure), "exit_code": failure.exit_code} for failure in failures],
             "complete": complete,
         }
     )

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json as jsonlib
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
 
 from custody_sync.cli.options import ConfigOption, FactArgument, JsonOption, LedgerOption
 from custody_sync.cli.output import Output
@@ -12,11 +15,16 @@ from custody_sync.errors import UnknownFact
 from custody_sync.model import Event
 from custody_sync.settings import load_settings
 
+COLUMNS: tuple[str, ...] = ("seq", "when", "event", "store", "outcome", "actor", "reason", "receipt")
+
 
 def history(
     fact_id: FactArgument,
     config: ConfigOption = None,
     ledger: LedgerOption = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Also show all that each event carries, as JSON.")
+    ] = False,
     json: JsonOption = False,
 ) -> int:
     """Show every event of one fact id.
@@ -30,15 +38,31 @@ def history(
             events = await opened.history(fact_id)
         if not events:
             raise UnknownFact(fact_id=fact_id)
-        output.table(
-            f"history of {fact_id}",
-            ("seq", "when", "event", "actor", "reason", "receipt", "details"),
-            [(e.seq, e.tx_time, e.kind.value, e.actor, e.reason, e.receipt_id, details(e)) for e in events],
-        )
+        columns, rows = COLUMNS, rows_of(events)
+        if verbose:
+            columns = (*columns, "details")
+            rows = [(*row, details(event)) for row, event in zip(rows, events, strict=True)]
+        output.table(f"history of {fact_id}", columns, rows)
         output.document({"fact_id": fact_id, "events": list(events)})
         return 0
 
     return run(work, json=json)
+
+
+def rows_of(events: Sequence[Event]) -> list[tuple[object, ...]]:
+    """Return a row of `COLUMNS` for each event."""
+    return [
+        (e.seq, e.tx_time, e.kind.value, _stores(e), e.data.get("outcome"), e.actor, e.reason, e.receipt_id)
+        for e in events
+    ]
+
+
+def _stores(event: Event) -> str:
+    """Name the stores that an event is about: a removal has one, a fact was put into several."""
+    one, several = event.data.get("store"), event.data.get("stores")
+    if isinstance(one, str):
+        return one
+    return ", ".join(map(str, several)) if isinstance(several, list) else ""
 
 
 def details(event: Event) -> str:

@@ -11,12 +11,13 @@ from typing import Annotated, Any
 
 import typer
 
-from custody_sync.cli.lines import Line, read_lines
+from custody_sync.cli.lines import Identity, Line, read_lines
 from custody_sync.cli.options import ActorOption, ConfigOption, JsonOption, LedgerOption, provenance
 from custody_sync.cli.output import Output
+from custody_sync.cli.sentences import sentence, told
 from custody_sync.cli.session import open_custody, run
 from custody_sync.coordinator import AsyncCoordinator
-from custody_sync.errors import CustodyError, LedgerError
+from custody_sync.errors import CustodyError, Forgotten, IdempotencyConflict, InvalidInput, LedgerError
 from custody_sync.model import Provenance, WriteResult
 from custody_sync.settings import load_settings
 
@@ -30,7 +31,8 @@ class Imported:
     """What became of a file's lines so far."""
 
     results: dict[int, WriteResult] = field(default_factory=dict)
-    failures: dict[int, CustodyError | str] = field(default_factory=dict)
+    failures: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """Code, sentence and fields of each line's error, by the line's number."""
     ledger_gone: LedgerError | None = None
 
     @property
@@ -68,24 +70,31 @@ def import_(
 
     A line is a JSON object with the arguments of `write` as its fields. `ref` names a line
     and `supersedes_ref` the earlier line that it corrects. Every line is checked before the first
-    is written. Importing a file again writes only what is not there yet.
+    is written. Importing a file again writes only what is not there yet; what was forgotten since
+    stays forgotten, and its line is reported.
     """
 
     async def work(output: Output) -> int:
         settings = load_settings(config, ledger)
         trusted = provenance("--provenance", level)
-        raw = _read(file)
+        raw = read_file(file)
         lines = read_lines(raw, actor=actor if actor is not None else settings.actor, provenance=trusted)
-        async with open_custody(settings, output) as (_, custody):
+        async with open_custody(settings, output, validating=True) as custody:
             with output.working("importing", len(lines)) as step:
-                imported = await write_lines(custody, lines, step)
+                imported = await write_lines(custody.coordinator, lines, step)
         return _show(output, file, lines, imported)
 
     return run(work, json=json)
 
 
-def _read(file: str) -> bytes:
-    return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+def read_file(file: str) -> bytes:
+    """Return what a file holds; only a regular one surely ends, and only stdin may be anything else."""
+    if file == "-":
+        return sys.stdin.buffer.read()
+    path = Path(file)
+    if path.exists() and not path.is_file():
+        raise InvalidInput(field="file", problem=f"{file} is not a regular file; - reads standard input")
+    return path.read_bytes()
 
 
 async def write_lines(
@@ -121,16 +130,29 @@ async def _write_line(custody: AsyncCoordinator, line: Line, imported: Imported)
     if line.corrects is not None:
         target = imported.results.get(line.corrects)
         if target is None:
-            imported.failures[line.number] = f"line {line.corrects}, which it supersedes, was not written"
+            message = f"line {line.corrects}, which it supersedes, was not written"
+            imported.failures[line.number] = {"code": "target_failed", "message": message}
             return
         arguments["supersedes"] = target.fact.fact_id
     try:
         imported.results[line.number] = await custody.write(**arguments)
     except LedgerError as error:
         imported.ledger_gone = error
-        imported.failures[line.number] = error
+        imported.failures[line.number] = told(error)
     except CustodyError as error:
-        imported.failures[line.number] = error
+        imported.failures[line.number] = {**told(error), "message": _about(line, error)}
+
+
+def _about(line: Line, error: CustodyError) -> str:
+    """Word a line's error in terms of the file: whoever wrote it knows refs, not idempotency keys."""
+    if isinstance(error, Forgotten):
+        return f"{sentence(error)} The line was not written again; take it out of the file."
+    if not isinstance(error, IdempotencyConflict) or line.identity is Identity.KEY:
+        return sentence(error)
+    if line.identity is Identity.REF:
+        space = line.arguments["space"]
+        return f"ref {line.ref!r} was used before in space {space!r}, for something else; give it a new ref."
+    return "The same line was imported before, by another actor or with another --provenance."
 
 
 def _show(output: Output, file: str, lines: Sequence[Line], imported: Imported) -> int:
@@ -142,7 +164,7 @@ def _show(output: Output, file: str, lines: Sequence[Line], imported: Imported) 
     )
     failures = sorted(imported.failures.items())
     for number, problem in failures[:SHOWN]:
-        output.note(f"line {number}: {problem}")
+        output.note(f"line {number}: {problem['message']}")
     if len(failures) > SHOWN:
         output.note(f"... and {len(failures) - SHOWN} more; --json lists all.")
     refs = {line.number: line.ref for line in lines}
@@ -155,9 +177,7 @@ def _show(output: Output, file: str, lines: Sequence[Line], imported: Imported) 
             "failed": len(imported.failures),
             "untried": untried,
             "complete": imported.complete and not untried,
-            "failures": [
-                {"line": number, "ref": refs[number], **_told(problem)} for number, problem in failures
-            ],
+            "failures": [{"line": number, "ref": refs[number], **problem} for number, problem in failures],
             "facts": [
                 {"line": number, "ref": refs[number], "fact_id": result.fact.fact_id}
                 for number, result in sorted(imported.results.items())
@@ -167,9 +187,3 @@ def _show(output: Output, file: str, lines: Sequence[Line], imported: Imported) 
     if imported.ledger_gone is not None:
         return imported.ledger_gone.exit_code
     return 0 if imported.complete else 3
-
-
-def _told(problem: CustodyError | str) -> dict[str, Any]:
-    if isinstance(problem, str):
-        return {"code": "target_failed", "message": problem}
-    return problem.to_dict()

@@ -27,6 +27,9 @@ actor = {actor}
 # async, that returns the stores or an asynchronous context manager of them.
 # factory = "myapp.memory:stores"
 
+# What every write is checked by: validators, or a callable that returns them.
+# validators = "myapp.memory:validators"
+
 # The environment variable that holds the key of erased values' digests.
 # forget_key_env = "CUSTODY_FORGET_KEY"
 

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from enum import Enum
 from typing import Any
 
 from custody_sync.canonical import canonical, check_name, check_text, check_value
@@ -39,6 +40,14 @@ _TRUST = {Provenance.CLAIMED: 0, Provenance.ATTESTED: 1, Provenance.VERIFIED: 2}
 _STATEMENT = ("space", "subject", "predicate")
 
 
+class Identity(Enum):
+    """By what a line is known when it is imported again."""
+
+    KEY = "its idempotency_key"
+    REF = "its ref"
+    CONTENT = "its content"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
     """One checked line: the arguments of its write, and the earlier line that it corrects."""
@@ -46,6 +55,7 @@ class Line:
     number: int
     """Its place in the file, counted from 1 as editors do."""
     ref: str | None
+    identity: Identity
     arguments: Mapping[str, Any]
     corrects: int | None = None
     """The number of the line that this one supersedes."""
@@ -89,7 +99,7 @@ class _File:
         try:
             line = self._read(number, physical)
         except InvalidInput as error:
-            self.problems[number] = str(error)
+            self.problems[number] = str(error).rstrip(".")
             return
         self.lines.append(line)
         if line.ref is not None:
@@ -107,8 +117,13 @@ class _File:
                 raise InvalidInput(field="ref", problem=f"{ref!r} is also the ref of line {first}")
         arguments = self._arguments(stated)
         target = self._target(number, stated, arguments)
-        arguments.setdefault("idempotency_key", self._key(ref, stated))
-        return Line(number=number, ref=ref, arguments=arguments, corrects=target.number if target else None)
+        identity = Identity.CONTENT if ref is None else Identity.REF
+        if "idempotency_key" in arguments:
+            identity = Identity.KEY
+        else:
+            arguments["idempotency_key"] = self._key(ref, stated)
+        corrects = target.number if target else None
+        return Line(number=number, ref=ref, identity=identity, arguments=arguments, corrects=corrects)
 
     def _arguments(self, stated: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments of `write`, checked as far as a file can be checked without a ledger."""
@@ -161,7 +176,8 @@ class _File:
             raise InvalidInput(field="supersedes_ref", problem=f"no good earlier line has the ref {wanted!r}")
         if target.arguments["provenance"] is Provenance.CLAIMED:
             problem = (
-                f"line {target.number} would only be claimed, and only what is believed can be superseded"
+                f"line {target.number} would only be claimed, and only what is believed can be superseded; "
+                "--provenance attested imports it as believed"
             )
             raise InvalidInput(field="supersedes_ref", problem=problem)
         for name in _STATEMENT:

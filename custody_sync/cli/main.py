@@ -6,6 +6,7 @@ unavailable, 130 interrupted.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -22,10 +23,11 @@ from custody_sync.cli.forget import forget
 from custody_sync.cli.history import history
 from custody_sync.cli.importing import import_
 from custody_sync.cli.init import init
-from custody_sync.cli.output import Output, prepare_streams
+from custody_sync.cli.output import Output, abandon, prepare_streams
 from custody_sync.cli.read import read
 from custody_sync.cli.repair import repair
 from custody_sync.cli.retract import retract
+from custody_sync.cli.sentences import ended, outside
 from custody_sync.cli.stores import stores
 from custody_sync.cli.verify import verify
 from custody_sync.cli.write import write
@@ -67,7 +69,7 @@ def _root(
 
     Settings come from custody.toml in the current folder, or where CUSTODY_SYNC_CONFIG points.
     Exit codes: 0 done, 1 a finding, 2 usage or configuration, 3 partial, 4 refused, 5 ledger
-    unavailable.
+    unavailable, 130 interrupted.
     """
     if show_version:
         sys.stdout.write(f"custody-sync {version('custody-sync')}\n")
@@ -96,7 +98,14 @@ def run_command(args: Sequence[str]) -> int:
 
 
 def _failed(error: CustodyError, args: Sequence[str]) -> int:
-    Output(json="--json" in args).error(error)
+    # A full disk may refuse the report as well; the status is then all there is to say.
+    with contextlib.suppress(OSError, OutsideProblem):
+        Output(json="--json" in args).error(error)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            abandon(stream)
     return error.exit_code
 
 
@@ -105,18 +114,14 @@ def _as_custody_error(error: Exception) -> CustodyError:
         return error
     told = getattr(error, "format_message", None)
     if callable(told):
-        return UsageProblem(problem=_ended(str(told())))
+        return UsageProblem(problem=ended(str(told())))
     if isinstance(error, OSError):
-        return OutsideProblem(problem=str(error))
+        return outside(error)
     if isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         return _as_custody_error(error.exceptions[0])
     if os.environ.get("CUSTODY_SYNC_DEBUG"):
         raise error
     return UnexpectedProblem(type=type(error).__name__, place=_place(error.__traceback__))
-
-
-def _ended(sentence: str) -> str:
-    return sentence if sentence.endswith((".", "?")) else f"{sentence}."
 
 
 def _place(trace: TracebackType | None) -> str:

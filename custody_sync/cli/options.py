@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import datetime
 from typing import Annotated, Any, TypeAlias
 
@@ -11,6 +12,8 @@ import typer
 from custody_sync.errors import InvalidInput
 from custody_sync.model import Json, Provenance, read_instant
 from custody_sync.settings import CONFIG_VARIABLE, LEDGER_VARIABLE, Settings
+
+_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 
 ConfigOption: TypeAlias = Annotated[
     str | None,
@@ -50,12 +53,16 @@ FactArgument: TypeAlias = Annotated[str, typer.Argument(metavar="FACT_ID", show_
 
 
 def instant(option: str, raw: str | None) -> datetime | None:
-    """Read an instant that carries its offset; a naive or unreadable one is refused, never guessed at."""
+    """Read an instant that carries its offset, or a date, which is its midnight in UTC.
+
+    A time without an offset is refused, never guessed at.
+    """
     if raw is None:
         return None
-    parsed = read_instant(raw)
+    parsed = read_instant(f"{raw}T00:00:00Z" if _DATE.fullmatch(raw) else raw)
     if parsed is None:
-        raise InvalidInput(field=option, problem=f"{raw!r} is not an instant such as 2026-01-31T12:00:00Z")
+        problem = f"{raw!r} is neither an instant such as 2026-01-31T12:00:00Z nor a date such as 2026-01-31"
+        raise InvalidInput(field=option, problem=problem)
     return parsed
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,13 +17,13 @@ from datetime import datetime
 from enum import Enum
 from typing import IO, Any, NoReturn
 
-from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 from rich.text import Text
 
-from custody_sync.errors import CustodyError
+from custody_sync.cli.sentences import sentence, told
+from custody_sync.cli.tables import print_blocks, print_table
+from custody_sync.errors import CustodyError, OutsideProblem
 from custody_sync.model import Erasure, Outcome, Removal, Restored, format_instant
 
 PIPE_WIDTH = 20_000
@@ -102,13 +103,15 @@ class Output:
     def document(self, value: Any) -> None:
         """Print the JSON document, if one was asked for."""
         if self.json:
-            sys.stdout.write(json.dumps(plain(value), indent=2, allow_nan=False) + "\n")
-            sys.stdout.flush()
+            with _delivering():
+                sys.stdout.write(json.dumps(plain(value), indent=2, allow_nan=False) + "\n")
+                sys.stdout.flush()
 
     def line(self, text: str) -> None:
         """Print one line of the result for people."""
         if not self.json:
-            self.out.print(Text(visible(text)))
+            with _delivering():
+                self.out.print(Text(visible(text)))
 
     def note(self, text: str) -> None:
         """Print one sentence beside the result."""
@@ -116,29 +119,24 @@ class Output:
 
     def error(self, error: CustodyError) -> None:
         """Report what went wrong: the sentence on stderr, and as the JSON document if one was asked for."""
-        self.note(str(error))
-        self.document({"error": {**error.to_dict(), "exit_code": error.exit_code}})
+        self.note(sentence(error))
+        self.document({"error": {**told(error), "exit_code": error.exit_code}})
 
     def table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-        """Print a table for people; every cell verbatim, folded where the terminal ends, never cut."""
+        """Print a table for people; every cell verbatim, never cut, and every id in one piece."""
         if not self.json:
-            _print_table(self.out, title, columns, list(rows))
+            with _delivering():
+                _print_table(self.out, title, columns, rows)
 
     def preview(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         """Print a table about what is going to happen, on stderr: it is not the result."""
-        _print_table(self.err, title, columns, list(rows))
+        _print_table(self.err, title, columns, rows)
 
     def pairs(self, rows: Iterable[tuple[str, object]]) -> None:
         """Print names and values, one pair a line, leaving out what is None or empty."""
-        if self.json:
-            return
-        table = Table(box=None, show_header=False, pad_edge=False)
-        table.add_column(style="bold")
-        table.add_column(overflow="fold")
-        for name, value in rows:
-            if value is not None and value != "":
-                table.add_row(Text(name), _cell(value))
-        self.out.print(table)
+        if not self.json:
+            with _delivering():
+                print_blocks(self.out, [[(name, _cell(value)) for name, value in rows]])
 
     def follow_up(self, removals: Sequence[Removal], restored: Sequence[Restored]) -> None:
         """Print what the stores had to give up and what they were given back."""
@@ -175,20 +173,27 @@ def _console(stream: IO[str]) -> Console:
     return _Console(file=stream, width=width, markup=False, emoji=False, highlight=False, soft_wrap=False)
 
 
+@contextmanager
+def _delivering() -> Iterator[None]:
+    """Say of a result that cannot be written that it was the result, not the work, that failed."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        problem = f"standard output cannot be written ({error.strerror}); what was done stays done"
+        raise OutsideProblem(problem=problem) from None
+
+
+def abandon(stream: IO[str]) -> None:
+    """Give up a stream that takes nothing more: Python would complain once more when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
 def _print_table(
-    console: Console, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]
+    console: Console, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]
 ) -> None:
-    if not rows:
-        console.print(Text(f"{title}: none"))
-        return
-    # Not the table's own title: that would be folded to the width of a narrow table.
-    console.print(Text(visible(title), style="bold"))
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        table.add_column(Text(column), overflow="fold")
-    for row in rows:
-        table.add_row(*(_cell(value) for value in row))
-    console.print(table)
+    print_table(console, Text(visible(title)), columns, [[_cell(value) for value in row] for row in rows])
 
 
 def _cell(value: object) -> Text:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Annotated
+from uuid import UUID
 
 import typer
 
@@ -18,10 +21,14 @@ from custody_sync.cli.options import (
 )
 from custody_sync.cli.output import Output
 from custody_sync.cli.session import open_custody, run
-from custody_sync.model import Erasure, RepairResult
+from custody_sync.ledger import Ledger
+from custody_sync.model import REPAIR_MIN_AGE, Erasure, Outcome, Repaired, RepairResult, format_instant
 from custody_sync.settings import load_settings
 
 DONE, FINDING, PARTIAL = 0, 1, 3
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+TIMED = 7
+"""The version of UUIDs that begin with the milliseconds since the epoch."""
 
 
 def repair(
@@ -52,15 +59,18 @@ def repair(
     """Find, remove and verify leftovers.
 
     Every store is swept: what the ledger does not stand behind is recorded, removed and verified.
-    Exits with 0 when everything is repaired, 1 for the findings of a dry run, 3 when something is left.
+    What is younger than ten minutes is left alone, since its write may still be under way: run
+    repair again later. Exits with 0 when everything else is repaired, 1 for the findings of a dry
+    run, 3 when something is left.
     """
 
     async def work(output: Output) -> int:
         settings = load_settings(config, ledger)
         who, cutoff = actor_of(actor, settings), instant("--before", before)
-        async with open_custody(settings, output) as (_, custody):
+        async with open_custody(settings, output) as custody:
+            started = custody.ledger.now()
             with output.working("sweeping"):
-                result = await custody.repair(
+                result = await custody.coordinator.repair(
                     actor=who,
                     reason=reason,
                     before=cutoff,
@@ -68,7 +78,11 @@ def repair(
                     max_removals=max_removals,
                     receipt_id=receipt_id,
                 )
-        _show(output, result)
+            now = custody.ledger.now()
+            planned = await _planned(custody.ledger, result, now) if dry_run else []
+        _show(output, result, planned)
+        if result.young:
+            output.line(_young(result, started, now))
         output.document(result)
         return _status(result)
 
@@ -83,13 +97,43 @@ def _status(result: RepairResult) -> int:
     return FINDING if result.repaired or result.restored else DONE
 
 
-def _show(output: Output, result: RepairResult) -> None:
-    counts = Counter((r.store, r.kind.value, r.outcome.value) for r in result.repaired)
-    output.table(
-        "planned" if result.dry_run else "repaired",
-        ("store", "kind", "outcome", "entries"),
-        [(*key, count) for key, count in sorted(counts.items())],
-    )
+async def _planned(ledger: Ledger, result: RepairResult, now: datetime) -> list[tuple[object, ...]]:
+    """Return a row for each entry that a dry run would take up."""
+    rows: list[tuple[object, ...]] = []
+    for entry in result.repaired:
+        places = await ledger.placements(entry.fact_id)
+        stored = [p.stored_at for p in places if (p.store, p.external_id) == (entry.store, entry.external_id)]
+        since = stored[0] if stored else _made_at(entry.fact_id)
+        age = "" if since is None else _age(now - since)
+        rows.append((entry.store, entry.external_id, entry.fact_id, entry.kind.value, age))
+    return rows
+
+
+def _made_at(fact_id: str) -> datetime | None:
+    """Read when an id was made, if it says so; an orphan's id is all that the ledger has of its time."""
+    try:
+        read = UUID(fact_id)
+    except ValueError:
+        return None
+    if read.version != TIMED:
+        return None
+    return EPOCH + timedelta(milliseconds=read.int >> 80)
+
+
+def _age(age: timedelta) -> str:
+    minutes = max(int(age.total_seconds()), 0) // 60
+    days, hours = minutes // (24 * 60), minutes // 60 % 24
+    return f"{days} d {hours} h" if days else f"{hours} h {minutes % 60} min" if hours else f"{minutes} min"
+
+
+def _show(output: Output, result: RepairResult, planned: Sequence[Sequence[object]]) -> None:
+    if result.dry_run:
+        output.table("planned", ("store", "external id", "fact", "kind", "age"), planned)
+    else:
+        _show_counts(output, "repaired", [r for r in result.repaired if r.outcome is Outcome.VERIFIED])
+        left = [r for r in result.repaired if r.outcome is not Outcome.VERIFIED]
+        if left:
+            _show_counts(output, "not repaired", left)
     odd = [r for r in result.repaired if r.detail]
     if odd:
         output.table(
@@ -99,17 +143,32 @@ def _show(output: Output, result: RepairResult) -> None:
         )
     output.follow_up((), result.restored)
     output.table("scanned", ("store", "entries"), sorted(result.scanned.items()))
-    if result.young:
-        output.note(
-            f"{len(result.young)} unrecorded entries are too young to touch; their writes may be under way."
+    for store in result.unlisted:
+        output.line(
+            f"Store {store!r} was not checked: it cannot list what it holds, so only what the ledger "
+            "knows of it was looked at."
         )
     if result.undated:
         output.note(f"{len(result.undated)} unrecorded entries carry no usable time and were left alone.")
-    for store in result.unlisted:
-        output.note(
-            f"store {store!r} cannot list what it holds; only what the ledger knows of it was checked."
-        )
     for sentence in (*result.still_held, *result.unrecorded):
         output.note(sentence)
     if result.erasure is Erasure.PENDING:
         output.note("A reader keeps erased values in the ledger's files; run repair again when it is gone.")
+
+
+def _show_counts(output: Output, title: str, entries: Sequence[Repaired]) -> None:
+    counts = Counter((r.store, r.kind.value, r.outcome.value) for r in entries)
+    columns = ("store", "kind", "outcome", "entries")
+    output.table(title, columns, [(*key, count) for key, count in sorted(counts.items())])
+
+
+def _young(result: RepairResult, started: datetime, ended: datetime) -> str:
+    """Say how many entries have to wait, and until when at the latest: their writes may be under way."""
+    count = len(result.young)
+    entries, were = ("entry is", "was") if count == 1 else ("entries are", "were")
+    limit, when = "younger than ten minutes", "without --before"
+    if result.before < started - REPAIR_MIN_AGE:
+        limit = f"not older than {format_instant(result.before)}"
+    else:
+        when = f"after {ended + REPAIR_MIN_AGE + timedelta(seconds=1):%H:%M:%S} UTC"
+    return f"{count} {entries} {limit} and {were} left alone; run again {when}."

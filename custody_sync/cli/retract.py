@@ -36,8 +36,10 @@ def retract(
     async def work(output: Output) -> int:
         settings = load_settings(config, ledger)
         who = actor_of(actor, settings)
-        async with open_custody(settings, output) as (_, custody):
-            result = await custody.retract(fact_id, actor=who, reason=reason, receipt_id=receipt_id)
+        async with open_custody(settings, output) as custody:
+            result = await custody.coordinator.retract(
+                fact_id, actor=who, reason=reason, receipt_id=receipt_id
+            )
         output.line(f"Retracted {result.fact_id}.")
         output.follow_up(result.removals, result.restored)
         if not result.complete:

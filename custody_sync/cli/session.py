@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, TypeVar
 
 import typer
 
-from custody_sync.cli.output import Output
+from custody_sync.cli.output import Output, abandon
 from custody_sync.coordinator import AsyncCoordinator
 from custody_sync.ledger import Ledger
-from custody_sync.settings import Settings, open_stores
+from custody_sync.model import Head
+from custody_sync.ports import Store
+from custody_sync.settings import Settings, load_validators, open_stores
 
 BROKEN_PIPE = 141
 
@@ -26,8 +29,8 @@ def run(work: Callable[[Output], Coroutine[Any, Any, T]], *, json: bool) -> T:
     try:
         return asyncio.run(work(Output(json=json)))
     except BrokenPipeError:
-        # Whoever read our output left. Python would complain once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Whoever read our output left.
+        abandon(sys.stdout)
         raise typer.Exit(BROKEN_PIPE) from None
 
 
@@ -43,14 +46,59 @@ async def open_ledger(settings: Settings, *, read_only: bool = False) -> AsyncIt
         yield ledger
 
 
+@dataclass(frozen=True, slots=True)
+class Custody:
+    """What a command works with: the open ledger, the configured stores, and the coordinator of both."""
+
+    ledger: Ledger
+    stores: Sequence[Store]
+    coordinator: AsyncCoordinator
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the stores that are asked, in alphabetical order."""
+        return sorted(store.name for store in self.stores)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """What the stores' answers need to be a proof later: which ledger, up to where, when, who asked whom."""
+
+    ledger_id: str
+    head: Head
+    time: datetime
+    actor: str
+    stores: Sequence[str]
+
+
+async def proof_of(custody: Custody, actor: str) -> Proof:
+    """Say on what a result that was just obtained stands."""
+    return Proof(
+        ledger_id=custody.ledger.ledger_id,
+        head=await custody.ledger.head(),
+        time=custody.ledger.now(),
+        actor=actor,
+        stores=custody.names,
+    )
+
+
 @asynccontextmanager
-async def open_custody(settings: Settings, output: Output) -> AsyncIterator[tuple[Ledger, AsyncCoordinator]]:
-    """Open the ledger, then the stores: a ledger that cannot be used is told before any store is reached."""
+async def open_custody(
+    settings: Settings, output: Output, *, validating: bool = False
+) -> AsyncIterator[Custody]:
+    """Open the ledger, then the stores: a ledger that cannot be used is told before any store is reached.
+
+    Validators are only loaded for what states or confirms a fact: one that cannot be imported must
+    not keep anything from being removed.
+    """
+    validators = await load_validators(settings) if validating else ()
     async with (
         open_ledger(settings) as ledger,
         open_stores(settings) as stores,
-        AsyncCoordinator(ledger, stores=stores, superseded=settings.superseded or "remove") as custody,
+        AsyncCoordinator(
+            ledger, stores=stores, validators=validators, superseded=settings.superseded or "remove"
+        ) as coordinator,
     ):
-        yield ledger, custody
+        yield Custody(ledger, stores, coordinator)
     if not stores:
         output.note("No stores are configured, only the ledger was used; factory in custody.toml names them.")

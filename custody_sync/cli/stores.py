@@ -9,6 +9,7 @@ import typer
 
 from custody_sync.cli.options import ConfigOption, JsonOption
 from custody_sync.cli.output import Output
+from custody_sync.cli.sentences import sentence, told
 from custody_sync.cli.session import run
 from custody_sync.errors import CustodyError
 from custody_sync.model import Capability, Level, Support
@@ -47,7 +48,7 @@ def stores(
         if not configured:
             output.note("The adapters' classes are shown; a configured store may do less, and says why.")
         for problem in missing:
-            output.note(str(problem))
+            output.note(sentence(problem))
         output.document(
             {
                 "configured": configured,
@@ -55,7 +56,7 @@ def stores(
                     name: {c.value: {"level": s.level, "reason": s.reason} for c, s in levels.items()}
                     for name, levels in table.items()
                 },
-                "unavailable": [problem.to_dict() for problem in missing],
+                "unavailable": [told(problem) for problem in missing],
             }
         )
         return 0

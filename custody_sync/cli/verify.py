@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -14,10 +15,20 @@ from custody_sync.cli.options import (
     ReceiptOption,
     actor_of,
 )
-from custody_sync.cli.output import Output
-from custody_sync.cli.session import open_custody, run
-from custody_sync.model import Outcome, Removal, VerifyResult
+from custody_sync.cli.output import Output, plain
+from custody_sync.cli.session import Proof, open_custody, proof_of, run
+from custody_sync.model import Outcome, VerifyResult, format_instant
 from custody_sync.settings import load_settings
+
+_BY_WEIGHT = (
+    Outcome.VERIFIED,
+    Outcome.PLANNED,
+    Outcome.STARTED,
+    Outcome.UNVERIFIED,
+    Outcome.FAILED,
+    Outcome.STILL_INDEXED,
+)
+"""From proven gone to proven there; of several entries the last of these counts."""
 
 
 def verify(
@@ -37,35 +48,43 @@ def verify(
     async def work(output: Output) -> int:
         settings = load_settings(config, ledger)
         who = actor_of(actor, settings)
-        async with open_custody(settings, output) as (_, custody):
+        async with open_custody(settings, output) as custody:
             with output.working("asking the stores"):
-                result = await custody.verify(actor=who, fact_ids=fact_ids or None, receipt_id=receipt_id)
-        _show(output, result)
-        output.document(result)
+                result = await custody.coordinator.verify(
+                    actor=who, fact_ids=fact_ids or None, receipt_id=receipt_id
+                )
+            proof = await proof_of(custody, who)
+        _show(output, result, proof)
+        output.document({**plain(proof), **plain(result)})
         return 0 if result.complete and result.asked else 3
 
     return run(work, json=json)
 
 
-def _show(output: Output, result: VerifyResult) -> None:
-    stores = sorted({removal.store for removal in result.removals})
-    cells: dict[str, dict[str, list[Removal]]] = {}
+def _show(output: Output, result: VerifyResult, proof: Proof) -> None:
+    cells: dict[str, dict[str, list[Outcome]]] = {}
     for removal in result.removals:
-        cells.setdefault(removal.fact_id, {}).setdefault(removal.store, []).append(removal)
+        cells.setdefault(removal.fact_id, {}).setdefault(removal.store, []).append(removal.outcome)
+    stores = sorted({*proof.stores, *(removal.store for removal in result.removals)})
     output.table(
         "removed facts",
         ("fact", *stores),
-        [(fact, *(_worst(row.get(store, [])) for store in stores)) for fact, row in cells.items()],
+        [(fact, *(_worst(row.get(store, ())) for store in stores)) for fact, row in cells.items()],
     )
-    for removal in result.removals:
-        if removal.outcome is not Outcome.VERIFIED and removal.detail:
-            output.note(f"{removal.fact_id} in {removal.store}: {removal.detail}")
+    unproven = [r for r in result.removals if r.outcome is not Outcome.VERIFIED]
+    if unproven:
+        output.table(
+            "not proven gone",
+            ("fact", "store", "external id", "outcome", "detail"),
+            [(r.fact_id, r.store, r.external_id, r.outcome.value, r.detail) for r in unproven],
+        )
     if result.asked == 0:
         output.note("There was nothing to ask about, which proves nothing.")
+    asked = ", ".join(proof.stores) or "no store"
+    output.line(f"Asked {asked} at {format_instant(proof.time)}, by {proof.actor}.")
+    output.line(f"Ledger {proof.ledger_id}, head {proof.head.seq}: {proof.head.hash}")
 
 
-def _worst(removals: list[Removal]) -> str:
-    open_ones = [r.outcome.value for r in removals if r.outcome is not Outcome.VERIFIED]
-    if open_ones:
-        return ", ".join(sorted(set(open_ones)))
-    return Outcome.VERIFIED.value if removals else "-"
+def _worst(outcomes: Sequence[Outcome]) -> str:
+    """Return the outcome of a store's entry that is furthest from a proof."""
+    return max(outcomes, key=_BY_WEIGHT.index).value if outcomes else "-"

@@ -83,8 +83,8 @@ def write(
         stated = json_value("--value", value) if json_flag else value
         starts, ends = instant("--valid-from", valid_from), instant("--valid-to", valid_to)
         trusted = provenance("--provenance", level)
-        async with open_custody(settings, output) as (_, custody):
-            result = await custody.write(
+        async with open_custody(settings, output, validating=True) as custody:
+            result = await custody.coordinator.write(
                 subject=subject,
                 predicate=predicate,
                 value=stated,

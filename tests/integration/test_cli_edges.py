@@ -272,7 +272,7 @@ def test_brackets_are_shown_verbatim_in_a_pipe_and_on_a_terminal(installed: Path
     fact = _json("read", cwd=installed)["facts"][0]
     assert (fact["value"], fact["subject"]) == (value, "acct:[42]")
     _run("retract", fact["fact_id"], "--reason", "[/]", cwd=installed)
-    history = _run("history", fact["fact_id"], cwd=installed).stdout.decode()
+    history = _run("history", fact["fact_id"], "--verbose", cwd=installed).stdout.decode()
     assert value in history
     assert "[/]" in history
     _run("repair", "--reason", "[/]", cwd=installed)
@@ -308,7 +308,7 @@ def test_an_emoji_survives_every_locale(installed: Path, environ: dict[str, str]
     else:
         fact = _json("write", "--value", text, "--space", "org", cwd=installed)["fact"]
     assert fact["value"] == text
-    for command in (("read",), ("history", fact["fact_id"])):
+    for command in (("read",), ("history", fact["fact_id"], "-v")):
         assert b"dark mode" in _run(*command, cwd=installed, **environ).stdout
     assert _json("read", cwd=installed, **environ)["facts"][0]["value"] == text
     _run("forget", fact["fact_id"], "--reason", text, "--yes", cwd=installed)
@@ -328,12 +328,39 @@ def test_a_missing_extra_shows_the_whole_command(installed: Path) -> None:
     assert (status, "custody-sync[mem0]" in seen) == (2, True)
 
 
-def test_an_error_of_the_system_keeps_its_number(installed: Path) -> None:
-    """[Errno 2] is no markup either."""
+def test_an_error_of_the_system_is_one_sentence(installed: Path) -> None:
+    """The brackets of a name are no markup either."""
     done = _run("import", "missing[1].jsonl", cwd=installed, status=2)
-    assert b"[Errno 2]" in done.stderr
-    assert b"missing[1].jsonl" in done.stderr
-    assert "[Errno 2]" in _json("import", "missing.jsonl", cwd=installed, status=2)["error"]["message"]
+    assert done.stderr == b"missing[1].jsonl: No such file or directory.\n"
+    error = _json("import", "missing[1].jsonl", cwd=installed, status=2)["error"]
+    assert error["message"] == "missing[1].jsonl: No such file or directory."
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_a_result_that_cannot_be_delivered_is_an_error(installed: Path, more: tuple[str, ...]) -> None:
+    """A full disk under standard output is told in one sentence, and is not a success."""
+    with (
+        open("/dev/full", "wb") as full,
+        _child("read", *more, cwd=installed, stdout=full, stderr=subprocess.PIPE) as child,
+    ):
+        _, err = child.communicate(timeout=PATIENCE)
+    assert child.returncode == 2
+    assert err.decode() == (
+        "standard output cannot be written (No space left on device); what was done stays done.\n"
+    )
+
+
+def test_ids_can_be_copied_from_a_narrow_terminal(installed: Path) -> None:
+    """Eighty columns break no id, whatever the command."""
+    fact = _json("write", "--value", "word " * 40, "--space", "org", cwd=installed)["fact"]["fact_id"]
+    (entry,) = json.loads((installed / "entries.json").read_text())
+    _run("retract", fact, "--reason", "r", cwd=installed)
+    for command in (["history", fact, "--verbose"], ["verify"], ["read", "--tx-at", "2999-01-01"]):
+        status, seen = _on_terminal(command, cwd=installed, NO_COLOR="1", COLUMNS="80")
+        assert status == 0, seen
+        assert fact in seen or command[0] == "read"
+    assert entry in _on_terminal(["history", fact, "-v"], cwd=installed, COLUMNS="80")[1]
 
 
 @pytest.mark.parametrize(("typed", "status", "left"), [("y\n", 0, 0), ("n\n", 4, 1), ("\n", 4, 1)])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import re
+import shlex
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -121,6 +123,8 @@ def test_a_line_that_fails_is_named_and_does_not_stop_the_others(importer: Impor
         (1, "a", "idempotency_conflict"),
         (2, "b", "target_failed"),
     ]
+    assert "ref 'a' was used before in space 'org'" in result["failures"][0]["message"]
+    assert "key" not in result["failures"][0]["message"]
 
 
 def test_a_broken_store_fails_lines_that_a_second_run_writes(importer: Importer) -> None:
@@ -163,3 +167,40 @@ def test_verified_cannot_be_had_from_a_file(importer: Importer) -> None:
     """Evidence that was compared cannot come with the claim."""
     refused = importer.lines({"space": "s", "value": "sworn"}, level="verified", status=2)
     assert "verified" in refused["error"]["message"]
+
+
+def test_what_was_forgotten_stays_forgotten(importer: Importer) -> None:
+    """Importing its line again writes nothing and says what to do; other lines are not held up."""
+    gone = {**PRICE, "ref": "a", "value": "1 EUR"}
+    fact_id = importer.lines(gone)["facts"][0]["fact_id"]
+    importer.run("forget", fact_id, "--reason", "asked", "--yes")
+    again = importer.lines(gone, {"space": "s", "value": "new"}, status=3)
+    assert (again["written"], [f["code"] for f in again["failures"]]) == (1, ["forgotten"])
+    assert "take it out of the file" in again["failures"][0]["message"]
+    assert importer.values() == ["new"]
+
+
+def test_a_file_with_corrections_is_told_how_to_be_believed(importer: Importer) -> None:
+    """The default of import is claimed, and the error names the option that is missing."""
+    lines = ({**PRICE, "ref": "a", "value": 1}, {**PRICE, "supersedes_ref": "a", "value": 2})
+    error = importer.lines(*lines, level="claimed", status=2)["error"]
+    assert "--provenance attested" in error["message"]
+    assert importer.lines(*lines)["complete"]
+
+
+def test_the_example_of_the_page_imports_as_the_page_says(importer: Importer) -> None:
+    """docs/cli.md shows a file and the command for it; both work as they stand there, twice."""
+    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+    example = re.search(r"^```json\n(.*?)^```\n\n```sh\n(.*?)\n```$", page, re.MULTILINE | re.DOTALL)
+    assert example is not None
+    (importer.folder / "facts.jsonl").write_text(example[1])
+    words = shlex.split(example[2])[1:]
+    assert importer.run(*words)["written"] == 3
+    assert importer.run(*words)["duplicates"] == 3
+
+
+def test_only_a_regular_file_or_stdin_is_imported(importer: Importer) -> None:
+    """A device may never end; it and a folder are refused in one sentence."""
+    for odd in ("/dev/zero", str(importer.folder)):
+        error = importer.run("import", odd, status=2)["error"]
+        assert error["message"] == f"file: {odd} is not a regular file; - reads standard input."

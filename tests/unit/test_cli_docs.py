@@ -23,12 +23,17 @@ def _reference() -> str:
 
 
 def _section(name: str, command: Any) -> str:
-    arguments = " ".join(p.metavar or p.name for p in command.params if p.param_type_name == "argument")
+    arguments = " ".join(_argument(p) for p in command.params if p.param_type_name == "argument")
     title = f"### custody-sync {name}"
     usage = f"custody-sync {name} [options]{' ' + arguments if arguments else ''}"
     rows = [_row(p) for p in command.params if p.param_type_name == "option" and p.name != "help"]
     table = ["| option | meaning |", "|---|---|", *rows]
     return "\n".join([title, "", f"    {usage}", "", inspect.cleandoc(command.help), "", *table, ""])
+
+
+def _argument(argument: Any) -> str:
+    spelled = (argument.metavar or argument.name) + ("..." if argument.nargs == -1 else "")
+    return spelled if argument.required else f"[{spelled}]"
 
 
 def _row(option: Any) -> str:
