@@ -17,6 +17,7 @@ from datetime import datetime
 from enum import Enum
 from typing import IO, Any, NoReturn
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
@@ -111,11 +112,11 @@ class Output:
         """Print one line of the result for people."""
         if not self.json:
             with _delivering():
-                self.out.print(Text(visible(text)))
+                _print_line(self.out, text)
 
     def note(self, text: str) -> None:
         """Print one sentence beside the result."""
-        self.err.print(Text(visible(text)))
+        _print_line(self.err, text)
 
     def error(self, error: CustodyError) -> None:
         """Report what went wrong: the sentence on stderr, and as the JSON document if one was asked for."""
@@ -188,6 +189,13 @@ def _delivering() -> Iterator[None]:
 def abandon(stream: IO[str]) -> None:
     """Give up a stream that takes nothing more: Python would complain once more when it flushes at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _print_line(console: Console, text: str) -> None:
+    shown = Text(visible(text))
+    # A path that is longer than the line must be copied in one piece as well: the terminal wraps it.
+    whole = any(cell_len(word) > console.width for word in shown.plain.split())
+    console.print(shown, soft_wrap=whole)
 
 
 def _print_table(

@@ -54,6 +54,14 @@ def test_the_reference_is_what_the_commands_say() -> None:
     assert found[0] == _reference(), "run: python tests/unit/test_cli_docs.py"
 
 
+def test_every_status_of_the_page_is_in_the_help() -> None:
+    """`--help` names each exit status that the page lists."""
+    listed = re.findall(r"^\| (\d+) \|", PAGE.read_text(), re.MULTILINE)
+    said = inspect.cleandoc(typer.main.get_command(app).help or "")
+    assert len(listed) == 7
+    assert {number for number in listed if not re.search(rf"\b{number} \w", said)} == set()
+
+
 def test_every_option_explains_itself() -> None:
     """An option without a help text or with a bare type as its value is not finished."""
     group: Any = typer.main.get_command(app)

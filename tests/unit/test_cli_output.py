@@ -61,6 +61,23 @@ def test_long_text_is_not_wrapped_in_a_pipe(capsys: pytest.CaptureFixture[str]) 
     assert text in capsys.readouterr().out
 
 
+def test_a_long_word_is_not_broken_on_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A path longer than the line is left to the terminal; a text without one is wrapped between words."""
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    path = "/a/very/long/path" * 5
+    Output().line(f"Made the ledger of this installation {path} now.")
+    assert path in capsys.readouterr().out
+    Output().line("Made the ledger of this installation and wrote its settings.")
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.strip() for line in shown] == [
+        "Made the ledger of this installation and",
+        "wrote its settings.",
+    ]
+
+
 def test_json_is_one_document_and_nothing_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     """With --json, tables and lines are silent and stdout parses."""
     output = Output(json=True)
