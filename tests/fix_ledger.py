@@ -243,7 +243,10 @@ class Child:
 
     def report(self) -> dict[str, Any]:
         """Wait for its end and return what it says."""
-        out, err = self.process.communicate(timeout=100)
+        try:
+            out, err = self.process.communicate(timeout=100)
+        finally:
+            self.process.kill()
         assert (self.process.returncode, err) == (0, "")
         document: dict[str, Any] = json.loads(out)
         return document

@@ -52,7 +52,10 @@ class Writer:
 
     def end(self) -> int:
         """Let the process end."""
-        self._process.communicate()
+        try:
+            self._process.communicate(timeout=60)
+        finally:
+            self._process.kill()
         return self._process.returncode
 
 

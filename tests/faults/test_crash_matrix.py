@@ -109,8 +109,11 @@ class Servant:
 
     def dismiss(self) -> None:
         """Let the parent end."""
-        self._process.communicate()
-        self._errors.close()
+        try:
+            self._process.communicate(timeout=60)
+        finally:
+            self._process.kill()
+            self._errors.close()
 
 
 @dataclass(frozen=True)
