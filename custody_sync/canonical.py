@@ -125,6 +125,8 @@ def check_text(text: object, field: str) -> str:
     """Return a string that UTF-8 and every store can carry, or refuse it."""
     if not isinstance(text, str):
         raise InvalidInput(field=field, problem=f"must be a string, not {type(text).__name__}")
+    if text.isascii() and "\x00" not in text:
+        return text
     if not is_text(text):
         nul = "\x00" in text
         problem = "has a NUL character, which no database stores"
@@ -149,7 +151,14 @@ def is_text(text: object) -> bool:
 
 def check_name(name: object, field: str) -> str:
     """Return a name (space, subject, actor, …): not blank and of at most 1,000 characters."""
-    if isinstance(name, str) and _is_plain_name(name):
+    # Nearly every name is of this kind, and a write checks dozens.
+    if (
+        isinstance(name, str)
+        and name.isascii()
+        and name.isprintable()
+        and 0 < len(name) <= MAX_NAME_CHARS
+        and name[0] != " "
+    ):
         return name
     checked = check_text(name, field)
     if not checked.strip():
@@ -157,11 +166,6 @@ def check_name(name: object, field: str) -> str:
     if len(checked) > MAX_NAME_CHARS:
         raise InvalidInput(field=field, problem=f"has {len(checked)} characters, more than {MAX_NAME_CHARS}")
     return checked
-
-
-def _is_plain_name(name: str) -> bool:
-    """Tell at once for nearly every name that nothing is wrong with it; a write checks dozens."""
-    return name.isascii() and name.isprintable() and 0 < len(name) <= MAX_NAME_CHARS and name[0] != " "
 
 
 def check_optional(name: object, field: str) -> str | None:

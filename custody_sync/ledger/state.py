@@ -94,7 +94,7 @@ class Needs:
             elif isinstance(draft, Confirm | Retract):
                 chained.append(draft.fact_id)
             if isinstance(draft, Assert | Confirm | Place):
-                keys.extend((p.store, p.external_id) for p in draft.placements)
+                keys += [(p.store, p.external_id) for p in draft.placements]
             elif (
                 isinstance(draft, Remove | Repair)
                 and draft.store is not None
