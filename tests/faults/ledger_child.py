@@ -164,15 +164,25 @@ def drop_privileges() -> None:
 JOBS = {job.__name__: job for job in (race, supersede, acknowledge, look, fill, fork)}
 
 
+def wait_for_the_word() -> None:
+    """Say that everything is ready, and wait until told to begin."""
+    print("ready", flush=True)
+    sys.stdin.readline()
+
+
 async def main(job: str, url: str, *arguments: str) -> None:
     """Open, wait for the word, work, report."""
     *options, name = job.split("-")
     if "unprivileged" in options:
         drop_privileges()
-    print("ready", flush=True)
-    sys.stdin.readline()
+    # Racers open first: an open takes longer than a whole race, and they have to meet.
+    meets = name == "race" and "create" not in options
+    if not meets:
+        wait_for_the_word()
     try:
         async with await Ledger.open(url, create="create" in options) as ledger:
+            if meets:
+                wait_for_the_word()
             print(json.dumps(await JOBS[name](ledger, *arguments)), flush=True)
     except CustodyError as error:
         print(json.dumps({"error": error.code, "said": str(error)}), flush=True)

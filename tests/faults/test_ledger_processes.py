@@ -44,7 +44,7 @@ async def test_l1_of_eight_racing_processes_exactly_one_wins_each_id(tmp_path: P
     assert wins == Counter({f"f{i:04d}": 1 for i in range(count)})
     lost = sum((Counter(report["lost"]) for report in reports), Counter())
     assert lost.total() == (PROCESSES - 1) * count
-    assert set(lost) == {"duplicate_fact", "repaired_id", "asserted_id", "already_recorded"}
+    assert set(lost) <= {"duplicate_fact", "repaired_id", "asserted_id", "already_recorded"}
     events = await log_of(path)
     assert sorted(event["fact_id"] for event in events) == sorted(wins)
     assert [event["seq"] for event in events] == list(range(1, count + 1))
