@@ -124,8 +124,8 @@ def read_request(
     stated = default_text(subject, predicate, copied) if text is None else check_text(text, "text")
     if not stated.strip():
         raise InvalidInput(field=source, problem="must not be empty or blank")
-    start = None if valid_from is None else check_instant(valid_from, "valid_from")
-    end = None if valid_to is None else check_instant(valid_to, "valid_to")
+    start = None if valid_from is None else read_when(valid_from, "valid_from")
+    end = None if valid_to is None else read_when(valid_to, "valid_to")
     if start is not None and end is not None and end <= start:
         raise InvalidInput(field="valid_to", problem="must be later than valid_from")
     return Request(
@@ -222,18 +222,37 @@ class Proposals:
     async def _run(self, validator: Validator, fact: Fact) -> Fact:
         name = getattr(validator, "__name__", type(validator).__name__)
         private = replace(fact, value=copy.deepcopy(fact.value))
+        passed: object = None
+        problem = ""
         try:
             async with asyncio.timeout(self._deadline):
                 passed = await validator(private, self._ledger)
         except CustodyError:
             raise
         except TimeoutError:
-            raise ValidatorFailed(validator=name, problem="it did not finish in time") from None
+            problem = "it did not finish in time"
         except Exception as error:
-            raise ValidatorFailed(validator=name, problem=f"it raised {type(error).__name__}") from error
-        if not isinstance(passed, Fact):
-            raise ValidatorFailed(validator=name, problem=f"it returned {type(passed).__name__}, not a Fact")
-        return _rewritten(fact, passed, name)
+            problem = f"it raised {type(error).__name__}"
+        if not problem and isinstance(passed, Fact):
+            return _rewritten(fact, passed, name)
+        # Raised here, so that a validator's error, which may quote the value, does not hang on ours.
+        problem = problem or f"it returned {type(passed).__name__}, not a Fact"
+        raise ValidatorFailed(validator=name, problem=problem)
+
+
+def read_when(instant: object, field: str) -> datetime:
+    """Return an aware instant in UTC; its time zone is the caller's code, and may fail.
+
+    Raises:
+        InvalidInput: it is none, or its time zone does not work.
+    """
+    try:
+        return check_instant(instant, field)
+    except InvalidInput as error:
+        problem = error
+    except Exception as error:
+        problem = InvalidInput(field=field, problem=f"its time zone raised {type(error).__name__}")
+    raise problem
 
 
 def _rewritten(before: Fact, after: Fact, name: str) -> Fact:
@@ -251,10 +270,10 @@ def _rewritten(before: Fact, after: Fact, name: str) -> Fact:
             after = replace(after, text=default_text(after.subject, after.predicate, after.value))
         elif before.text == before.value and isinstance(after.value, str):
             after = replace(after, text=after.value)
-    check_fact(after)
-    return replace(
+    after = replace(
         after,
-        value=check_value(after.value),
-        valid_from=check_instant(after.valid_from, "valid_from"),
-        valid_to=None if after.valid_to is None else check_instant(after.valid_to, "valid_to"),
+        valid_from=read_when(after.valid_from, "valid_from"),
+        valid_to=None if after.valid_to is None else read_when(after.valid_to, "valid_to"),
     )
+    check_fact(after)
+    return replace(after, value=check_value(after.value))

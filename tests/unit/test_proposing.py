@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from pathlib import Path
 from typing import Any
 
@@ -328,3 +328,42 @@ async def test_times_become_utc(ledger: Ledger) -> None:
     fact = await proposals(ledger, local).validate(request().to_fact("f", NOW), NOW)
     assert fact.valid_from == NOW
     assert fact.valid_from.tzinfo is UTC
+
+
+async def test_nothing_of_a_validators_error_hangs_on_ours(ledger: Ledger) -> None:
+    """A validator's own error may quote the value; our error neither shows nor carries it."""
+
+    async def talkative(fact: Fact, view: Any) -> Fact:
+        raise ValueError(f"bad value {fact.value}")
+
+    fact = request(value="canary").to_fact("f", NOW)
+    error = await error_of(proposals(ledger, talkative).validate(fact, NOW), errors.ValidatorFailed)
+    assert error.problem == "it raised ValueError"
+    assert (error.__cause__, error.__context__) == (None, None)
+
+
+class Failing(tzinfo):
+    """A time zone that does not work."""
+
+    def utcoffset(self, _: datetime | None) -> timedelta:
+        """Fail."""
+        raise RuntimeError("canary")
+
+
+@pytest.mark.parametrize("field", ["valid_from", "valid_to"])
+def test_a_time_zone_that_fails(field: str) -> None:
+    """An instant whose time zone raises is refused by name, and its error does not hang on ours."""
+    error = refused(**{field: datetime(2026, 1, 1, tzinfo=Failing())})
+    assert (error.field, error.problem) == (field, "its time zone raised RuntimeError")
+    assert error.__context__ is None
+
+
+async def test_a_validator_whose_time_zone_fails(ledger: Ledger) -> None:
+    """The instants of a validator's fact are checked like a caller's."""
+
+    async def zoned(fact: Fact, view: Any) -> Fact:
+        return replace(fact, valid_from=datetime(2026, 1, 1, tzinfo=Failing()))
+
+    fact = request().to_fact("f", NOW)
+    error = await error_of(proposals(ledger, zoned).validate(fact, NOW), errors.InvalidInput)
+    assert error.field == "valid_from"
