@@ -13,7 +13,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
-from custody_sync.canonical import check_instant, check_name, check_optional, check_reason
+from custody_sync.canonical import check_name, check_optional, check_reason
 from custody_sync.errors import (
     AlreadyRetracted,
     ClosedError,
@@ -43,7 +43,7 @@ from custody_sync.model import (
 )
 from custody_sync.placing import Placer
 from custody_sync.ports import Validator
-from custody_sync.proposing import Proposals, Request, read_request
+from custody_sync.proposing import Proposals, Request, read_request, read_when
 from custody_sync.recording import Recorder
 from custody_sync.removal import Mandate, Patience, Remover, all_gone
 from custody_sync.repair.sweep import Sweep
@@ -349,11 +349,12 @@ class AsyncCoordinator:
             gates=self._gates,
             remover=self._remover,
             placer=self._placer,
+            finishing=self._finishing,
             runtime=self._runtime,
             mandate=self._mandate(actor, receipt_id),
             reason=check_name(reason, "reason"),
         )
-        cutoff = None if before is None else check_instant(before, "before")
+        cutoff = None if before is None else read_when(before, "before")
         return await sweep.run(before=cutoff, dry_run=dry_run, max_removals=max_removals)
 
     async def verify(

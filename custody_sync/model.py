@@ -238,7 +238,7 @@ class Entry:
 
         An unreadable `stored_at` becomes None: the sweep then goes by the store's `created_at`.
         """
-        meta = metadata or {}
+        meta: Mapping[str, Any] = metadata if isinstance(metadata, Mapping) else {}
         fact_id, ledger_id = meta.get("fact_id"), meta.get("ledger_id")
         ours = meta.get("source") == SOURCE and isinstance(fact_id, str) and isinstance(ledger_id, str)
         space = meta.get("space")
@@ -261,7 +261,7 @@ def _read_generation(custody: object) -> str | None:
         return None
     try:
         read = json.loads(custody)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     generation = read.get("generation") if isinstance(read, dict) else None
     return generation if isinstance(generation, str) else None
@@ -488,15 +488,17 @@ def _format_utc(instant: datetime) -> str:
 
 def read_instant(raw: object) -> datetime | None:
     """Read an aware ISO 8601 instant; None for anything else, a naive one included."""
-    if isinstance(raw, datetime):
-        return raw.astimezone(UTC) if raw.tzinfo is not None else None
-    if not isinstance(raw, str):
+    if isinstance(raw, str):
+        try:
+            raw = datetime.fromisoformat(raw)
+        except ValueError:
+            return None
+    if not isinstance(raw, datetime):
         return None
+    if type(raw) is datetime and raw.tzinfo is UTC:
+        return raw
     try:
-        parsed = datetime.fromisoformat(raw)
-    except ValueError:
-        return None
-    try:
-        return parsed.astimezone(UTC) if parsed.tzinfo is not None else None
-    except OverflowError:
+        # A time zone is somebody's code: it may overflow, know no offset here, or fail.
+        return raw.astimezone(UTC) if raw.utcoffset() is not None else None
+    except Exception:
         return None

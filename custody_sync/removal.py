@@ -15,6 +15,7 @@ import tenacity
 
 from custody_sync.errors import CustodyError, NoProof, Refused, Transient
 from custody_sync.faultpoints import FaultPoint
+from custody_sync.finishing import together
 from custody_sync.ledger import Ledger, Remove
 from custody_sync.model import Capability, Entry, Outcome, Placement, PlacementState, Removal
 from custody_sync.runtime import Runtime
@@ -22,6 +23,7 @@ from custody_sync.stores import Gate, describe
 
 NOT_CONFIGURED = "this store is not configured here"
 PROVES_NOTHING = "its answer proves nothing"
+CANNOT_PROVE = "it cannot prove an absence"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +87,7 @@ class Remover:
         tasks += [
             self._remove_found(e, mandate, text) for e in found if (e.store, e.external_id) not in asked
         ]
-        done = await asyncio.gather(*tasks)
+        done = await together(tasks)
         return [removal for removal in done if removal is not None] + unasked
 
     async def drain_row(self, row: Placement, mandate: Mandate) -> Removal:
@@ -96,26 +98,16 @@ class Remover:
         self, fact_id: str, rows: list[Placement]
     ) -> tuple[list[Entry], list[Removal]]:
         known = {(row.store, row.external_id): row for row in rows}
-        placed = {row.store for row in rows}
         gates = [gate for gate in self._gates.values() if gate.can(Capability.FIND)]
-        answers = await asyncio.gather(*(gate.find(fact_id) for gate in gates), return_exceptions=True)
+        answers = await together(_find(gate, fact_id) for gate in gates)
         found: list[Entry] = []
         unasked: list[Removal] = []
         for gate, answer in zip(gates, answers, strict=True):
             if isinstance(answer, CustodyError):
-                # Where the store is known to have held it, its placements are asked about anyway.
-                if gate.name not in placed:
-                    unasked.append(
-                        Removal(
-                            store=gate.name,
-                            external_id="",
-                            outcome=Outcome.UNVERIFIED,
-                            detail=f"cannot be asked ({describe(answer)})",
-                            fact_id=fact_id,
-                        )
-                    )
-            elif isinstance(answer, BaseException):
-                raise answer
+                # Its placements are asked about anyway, but it may hold more than those.
+                detail = f"cannot be asked ({describe(answer)})"
+                unknown = Entry(store=gate.name, external_id="", fact_id=fact_id)
+                unasked.append(_removal(unknown, Outcome.UNVERIFIED, detail))
             else:
                 found += [
                     e for e in answer if _is_loose(known.get((e.store, e.external_id)), e, self._ledger)
@@ -152,7 +144,7 @@ class Remover:
         """Record an outcome if it changed; an outcome the ledger did not take is not claimed."""
         if outcome is not last:
             try:
-                await self.record(entry, outcome, detail, mandate)
+                await self.record(entry, outcome, _lasting(detail), mandate)
             except CustodyError as error:
                 if outcome is Outcome.VERIFIED:
                     return _removal(entry, Outcome.UNVERIFIED, f"seen gone, but not recorded ({error.code})")
@@ -217,7 +209,7 @@ class Remover:
     async def ask(self, gate: Gate, entry: Entry, *, once: bool = False) -> tuple[Outcome, str]:
         """Ask a store whether an entry is gone; only its own clear answer is `verified`."""
         if not gate.can(Capability.VERIFY_DELETED):
-            return Outcome.UNVERIFIED, gate.supports[Capability.VERIFY_DELETED].reason
+            return Outcome.UNVERIFIED, f"{CANNOT_PROVE} ({gate.supports[Capability.VERIFY_DELETED].reason})"
         answers = [(Outcome.UNVERIFIED, "no answer in time")]
 
         async def question() -> tuple[Outcome, str]:
@@ -255,6 +247,18 @@ class Remover:
         except CustodyError as error:
             return Outcome.UNVERIFIED, f"cannot be asked ({describe(error)})"
         return (Outcome.VERIFIED, "") if gone else (Outcome.STILL_INDEXED, "")
+
+
+async def _find(gate: Gate, fact_id: str) -> list[Entry] | CustodyError:
+    try:
+        return await gate.find(fact_id)
+    except CustodyError as error:
+        return error
+
+
+def _lasting(detail: str) -> str:
+    """Return what an event may say for ever: an adapter's own sentences are only for results."""
+    return CANNOT_PROVE if detail.startswith(CANNOT_PROVE) else detail
 
 
 def _may_change(answer: tuple[Outcome, str]) -> bool:

@@ -7,30 +7,43 @@ this module.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal, TypeVar
+from weakref import WeakKeyDictionary
 
 from custody_sync.canonical import check_text
 from custody_sync.errors import (
     CustodyError,
     InvalidInput,
     InvalidStore,
+    NoProof,
     StoreError,
     StoreRefused,
     StoreUnavailable,
     Terminal,
     TextTooLong,
+    Transient,
 )
 from custody_sync.faultpoints import FaultPoint
 from custody_sync.model import ERASED_ID, Capability, Entry, Fact, Hit, Label, Level, Limits
 from custody_sync.ports import capabilities
 from custody_sync.runtime import Runtime
+from custody_sync.shown import Spoiled, read_entry
 
 T = TypeVar("T")
 Superseded = Literal["remove", "keep"]
+
+PAGE_SECONDS = 15.0
+"""A page of a listing ends here even if it is not full, so that a slow store costs no sweep its lease."""
+_CODE = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,79}( [A-Z0-9_]{1,24})?", re.ASCII)
+"""All that an adapter may say of a failure: a type or a code, and a status. A sentence may quote a memory."""
+_NOT_A_STORES = (KeyboardInterrupt, SystemExit, GeneratorExit)
+"""Raised by the interpreter, through a store's code, and never an answer of the store."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +53,8 @@ class Deadlines:
     put: float = 30.0
     delete: float = 30.0
     question: float = 10.0
-    listing: float = 120.0
-    """For one page of a listing."""
+    listing: float = 40.0
+    """For one page of a listing; a sweep's lease, 60 s, has to outlast it."""
     concurrency: int = 16
 
 
@@ -63,7 +76,15 @@ class Gate:
         self.limits: Limits = getattr(store, "limits", None) or Limits()
         self._runtime = runtime
         self._deadlines = deadlines
-        self._limiter = asyncio.Semaphore(deadlines.concurrency)
+        self._limiters: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+
+    @property
+    def _limiter(self) -> asyncio.Semaphore:
+        """The limiter of the running loop; one of another loop would raise as soon as somebody waits."""
+        limiter = self._limiters.get(loop := asyncio.get_running_loop())
+        if limiter is None:
+            limiter = self._limiters[loop] = asyncio.Semaphore(self._deadlines.concurrency)
+        return limiter
 
     def can(self, capability: Capability) -> bool:
         """Tell whether the store offers a capability at all."""
@@ -89,8 +110,10 @@ class Gate:
             return None
         try:
             scope = named(fact)
-        except Exception as error:  # a caller's template or callable may raise anything
-            problem = describe(error)
+        except _NOT_A_STORES:
+            raise
+        except BaseException as error:  # a caller's template or callable may raise anything
+            problem = _code(error)
         else:
             if scope is None or isinstance(scope, str):
                 return scope
@@ -112,15 +135,16 @@ class Gate:
             private = fact if plain else replace(fact, value=copy.deepcopy(fact.value))
 
             async def call() -> tuple[str, ...]:
-                return self._external_ids(await self.store.put(private, stamped))
+                answer = await self.store.put(private, stamped)
+                return () if isinstance(answer, str | bytes) else tuple(dict.fromkeys(answer or ()))
 
             ids = await self._call("put", self._deadlines.put, call)
+        self._check_ids(ids)
         self._runtime.reach(FaultPoint.AFTER_PUT)
         return stamped, ids
 
-    def _external_ids(self, answer: Iterable[str]) -> tuple[str, ...]:
-        """Return the ids that a put answered with; one that cannot be recorded is no confirmation."""
-        ids = () if isinstance(answer, str | bytes) else tuple(dict.fromkeys(answer or ()))
+    def _check_ids(self, ids: tuple[str, ...]) -> None:
+        """Refuse ids that cannot be recorded: then the put is no confirmation."""
         problem = "" if ids and all(ids) else "it returned no external id"
         for external_id in ids:
             try:
@@ -131,7 +155,6 @@ class Gate:
         if problem:
             # It holds something, and only `find` can say what.
             raise StoreUnavailable(store=self.name, operation="put", cause=problem)
-        return ids
 
     async def delete(self, entry: Entry) -> None:
         """Delete one entry."""
@@ -150,13 +173,26 @@ class Gate:
         return gone is True
 
     async def find(self, fact_id: str) -> list[Entry]:
-        """Return every entry of a fact."""
+        """Return every entry of a fact.
 
-        async def call() -> list[Entry]:
-            return [self._own(entry) for entry in await self.store.find(fact_id) if entry.fact_id == fact_id]
+        Raises:
+            StoreError: it did not answer, or showed something of this fact that cannot be used.
+        """
+
+        async def call() -> list[Any]:
+            return list(await self.store.find(fact_id))
 
         async with self._limiter:
-            return await self._call("find", self._deadlines.question, call)
+            rows = await self._call("find", self._deadlines.question, call)
+        found: list[Entry] = []
+        for row in rows:
+            if isinstance(row, Entry) and row.fact_id != fact_id:
+                continue
+            read = read_entry(row, self.name)
+            if isinstance(read, Spoiled):
+                raise StoreUnavailable(store=self.name, operation="find", cause=f"a row: {read.problem}")
+            found.append(read)
+        return found
 
     async def search(self, query: str, k: int, spaces: Sequence[str] | None = None) -> list[Hit]:
         """Return the store's own best hits."""
@@ -167,34 +203,38 @@ class Gate:
         async with self._limiter:
             return await self._call("search", self._deadlines.question, call)
 
-    async def pages(self, size: int) -> AsyncGenerator[list[Entry]]:
+    async def pages(self, size: int) -> AsyncGenerator[list[Entry | Spoiled]]:
         """Yield what the store lists, in pages; what came before an error is yielded before it is raised."""
-        entries: AsyncIterator[Entry] | None = None
+        rows: AsyncIterator[Any] | None = None
+        page: list[Entry | Spoiled] = []
+
+        async def fill() -> bool:
+            nonlocal rows
+            now = asyncio.get_running_loop().time
+            until = now() + PAGE_SECONDS
+            rows = aiter(self.store.list_entries()) if rows is None else rows
+            async for row in rows:
+                page.append(read_entry(row, self.name))
+                if len(page) >= size or now() >= until:
+                    return True
+            return False
+
         more = True
-        while more:
-            page: list[Entry] = []
-
-            async def fill(page: list[Entry] = page) -> bool:
-                nonlocal entries
-                entries = aiter(self.store.list_entries()) if entries is None else entries
-                async for entry in entries:
-                    page.append(self._own(entry))
-                    if len(page) >= size:
-                        return True
-                return False
-
-            try:
-                more = await self._call("list", self._deadlines.listing, fill)
-            except StoreError:
+        try:
+            while more:
+                page = []
+                try:
+                    more = await self._call("list", self._deadlines.listing, fill)
+                except StoreError:
+                    if page:
+                        yield page
+                    raise
                 if page:
                     yield page
-                raise
-            if page:
-                yield page
-
-    def _own(self, entry: Entry) -> Entry:
-        """An entry belongs to the store that showed it, whatever the adapter wrote into it."""
-        return entry if entry.store == self.name else replace(entry, store=self.name)
+        finally:
+            if isinstance(rows, AsyncGenerator):
+                with contextlib.suppress(StoreError):
+                    await self._call("list", self._deadlines.question, rows.aclose)
 
     async def after_forget(self, entries: Sequence[Entry]) -> tuple[str, ...]:
         """Let the store clean up and say what a deletion leaves behind."""
@@ -209,20 +249,43 @@ class Gate:
             return await self._call("after_forget", self._deadlines.delete, call)
 
     async def _call(self, operation: str, seconds: float, call: Callable[[], Awaitable[T]]) -> T:
+        """Call the store; whatever it raises becomes one of our errors, without its text.
+
+        That includes what is no `Exception`: a panic in a vendor's Rust code, or a cancellation that
+        nobody asked for.
+        """
         try:
             async with asyncio.timeout(seconds):
                 return await call()
-        except Exception as error:  # a vendor may raise anything
+        except _NOT_A_STORES:
+            raise
+        except asyncio.CancelledError as error:
+            if (task := asyncio.current_task()) is None or task.cancelling():
+                raise
+            problem = self._ours(operation, error)
+        except BaseException as error:
             problem = self._ours(operation, error)
         # Raised outside the handler, so that the vendor's exception does not travel along as the context.
         raise problem
 
-    def _ours(self, operation: str, error: Exception) -> CustodyError:
-        if isinstance(error, StoreError) or (operation == "put" and isinstance(error, InvalidInput)):
+    def _ours(self, operation: str, error: BaseException) -> CustodyError:
+        if operation == "put" and isinstance(error, InvalidInput):
             error.__cause__ = error.__context__ = None
             return error.with_traceback(None)
-        kind = StoreRefused if isinstance(error, Terminal) else StoreUnavailable
-        return kind(store=self.name, operation=operation, cause=describe(error))
+        kind: type[StoreError] = StoreUnavailable
+        if isinstance(error, NoProof):
+            kind = NoProof
+        elif isinstance(error, Terminal):
+            kind = StoreRefused
+        elif isinstance(error, StoreError) and not isinstance(error, Transient):
+            kind = StoreError
+        return kind(store=self.name, operation=operation, cause=_code(error))
+
+
+def _code(error: BaseException) -> str:
+    """Return what may be kept of an error that was raised in a store's code."""
+    said = describe(error)
+    return said if _CODE.fullmatch(said) else type(error).__name__
 
 
 def describe(error: BaseException) -> str:
@@ -232,7 +295,9 @@ def describe(error: BaseException) -> str:
     if isinstance(error, CustodyError):
         return error.code
     for name in ("status_code", "status", "code"):
-        status = getattr(error, name, None)
+        status = None
+        with contextlib.suppress(Exception):  # a vendor's property may compute it, and fail
+            status = getattr(error, name, None)
         if isinstance(status, int) and not isinstance(status, bool):
             return f"{type(error).__name__} {status}"
     return type(error).__name__

@@ -13,7 +13,7 @@ from custody_sync.runtime import Runtime
 TOPIC = "lease"
 KEY = "sweep"
 LEASE = timedelta(seconds=60)
-RENEW_AFTER = timedelta(seconds=20)
+RENEW_AFTER = timedelta(seconds=10)
 
 
 class Lease:
@@ -37,7 +37,7 @@ class Lease:
             raise SweepRunning(holder=note.holder, since=format_instant(note.since), until=until)
 
     async def keep(self) -> None:
-        """Renew the lease if a third of it is over, so that slow stores do not let it lapse."""
+        """Renew the lease if a sixth of it is over, so that slow stores do not let it lapse."""
         if self._ledger.now() - self._renewed >= RENEW_AFTER:
             await self.renew()
 

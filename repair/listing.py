@@ -8,13 +8,16 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from custody_sync.errors import StoreError
+from custody_sync.errors import StoreError, StoreUnavailable
 from custody_sync.ledger import Ledger
 from custody_sync.ledger.storage import Unaccounted
 from custody_sync.model import MAX_SKEW, Entry, Leftover, PlacementState, Seen, Standing, read_instant
+from custody_sync.shown import Circle, Spoiled
 from custody_sync.stores import Gate
 
 BATCH = 2000
+SPOILED_NAMED = 20
+"""More spoiled rows of one store than these are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,37 @@ class Listing:
     """External ids already reported, since a listing may show an entry twice."""
     young: list[Seen] = field(default_factory=list)
     undated: list[Seen] = field(default_factory=list)
+    spoiled: list[Spoiled] = field(default_factory=list)
+    spoiled_more: int = 0
+    circles: bool = False
+    """True when it came back to the same entries again and again, and would never have ended."""
+    _circle: Circle = field(default_factory=Circle)
+
+    def take(self, page: list[Entry | Spoiled], ledger_id: str) -> list[Entry]:
+        """Count a page, up to where the listing runs in a circle, and return what has this ledger's label."""
+        ours: list[Entry] = []
+        for row in page:
+            if (length := self._circle.length_at(row)) is not None:
+                # The breaker goes by what there is, not by how often it was shown.
+                self.labelled, self.scanned = self.labelled * length // max(self.scanned, 1), length
+                self.circles = True
+                break
+            self.scanned += 1
+            if isinstance(row, Spoiled):
+                self._name(row, ledger_id)
+            elif row.fact_id is not None and row.ledger_id == ledger_id:
+                self.labelled += 1
+                ours.append(row)
+        return ours
+
+    def _name(self, row: Spoiled, ledger_id: str) -> None:
+        if row.ledger_id not in (None, ledger_id):
+            # Somebody else's to read.
+            return
+        if len(self.spoiled) < SPOILED_NAMED:
+            self.spoiled.append(row)
+        else:
+            self.spoiled_more += 1
 
 
 async def sort_out(
@@ -47,9 +81,9 @@ async def sort_out(
 ) -> AsyncGenerator[list[Candidate]]:
     """Yield batches of candidates for removal while the store lists; counts go into `listing`.
 
-    Only entries with our label and this ledger's id are looked at. What is too young, or dated
-    in the future, is reported and never a candidate. The ledger looks one batch up while the
-    store lists the next.
+    Only entries with our label and this ledger's id are looked at. What is too young, dated in the
+    future or cannot be used is reported and never a candidate. The ledger looks one batch up while
+    the store lists the next, so the first batch is empty.
     """
     asked: asyncio.Task[list[Candidate]] | None = None
     problem: StoreError | None = None
@@ -57,13 +91,13 @@ async def sort_out(
         try:
             async with aclosing(gate.pages(BATCH)) as pages:
                 async for page in pages:
-                    ours = [e for e in page if e.fact_id is not None and e.ledger_id == ledger.ledger_id]
-                    listing.scanned += len(page)
-                    listing.labelled += len(ours)
+                    ours = listing.take(page, ledger.ledger_id)
                     before = asked
                     asked = asyncio.create_task(_sort_batch(ledger, gate, ours, cutoff, now, listing))
-                    if before is not None:
-                        yield await before
+                    yield await before if before is not None else []
+                    if listing.circles:
+                        cause = "it comes back to the same entries again and again"
+                        raise StoreUnavailable(store=gate.name, operation="list", cause=cause)
         except StoreError as error:
             problem = error
         if asked is not None:

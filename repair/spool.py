@@ -29,7 +29,8 @@ class Spool:
     def __init__(self, ledger: Ledger, run: str) -> None:
         self._ledger = ledger
         self._run = run
-        self._count = 0
+        self.count = 0
+        """How many candidates this run has spooled."""
         self._unwritten: list[Note] = []
 
     async def clear(self) -> None:
@@ -43,11 +44,11 @@ class Spool:
     async def add(self, candidates: Sequence[Candidate]) -> None:
         """Append candidates; they are written a page at a time, since each write is a commit."""
         for candidate in candidates:
-            self._count += 1
+            self.count += 1
             self._unwritten.append(
                 Note(
                     topic=TOPIC,
-                    key=f"{self._run}-{self._count:012d}",
+                    key=f"{self._run}-{self.count:012d}",
                     value=_encode(candidate),
                     holder=self._run,
                     since=self._ledger.now(),

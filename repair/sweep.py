@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from custody_sync.errors import (
     AlreadyRecorded,
@@ -26,6 +26,7 @@ from custody_sync.errors import (
     StoreError,
 )
 from custody_sync.faultpoints import FaultPoint
+from custody_sync.finishing import Finishing, together
 from custody_sync.ledger import Ledger, Repair
 from custody_sync.model import (
     REPAIR_MIN_AGE,
@@ -47,6 +48,7 @@ from custody_sync.repair.spool import Spool
 from custody_sync.runtime import Runtime
 from custody_sync.stores import Gate, describe
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 ERASURE = "erasure"
@@ -80,6 +82,7 @@ class Sweep:
         gates: the configured stores by name.
         remover: deletes and verifies.
         placer: places what is owed.
+        finishing: lets go of lease and spool even if the caller gives up.
         runtime: clock, ids and fault points.
         mandate: on whose behalf.
         reason: recorded with every orphan.
@@ -92,6 +95,7 @@ class Sweep:
         gates: Mapping[str, Gate],
         remover: Remover,
         placer: Placer,
+        finishing: Finishing,
         runtime: Runtime,
         mandate: Mandate,
         reason: str,
@@ -100,6 +104,7 @@ class Sweep:
         self._gates = gates
         self._remover = remover
         self._placer = placer
+        self._finishing = finishing
         self._runtime = runtime
         self._mandate = mandate
         self._reason = reason
@@ -119,25 +124,31 @@ class Sweep:
         if dry_run:
             await self._plan(findings, cutoff, now)
             return self._result(findings, cutoff, dry_run=True)
-        await self._lease.renew()
         spool = Spool(self._ledger, self._runtime.ids.generation())
         try:
+            await self._lease.renew()
             self._runtime.reach(FaultPoint.SWEEP_LEASED)
             await self._drain(findings)
             self._runtime.reach(FaultPoint.SWEEP_DRAINED)
+            await self._lease.renew()
             await spool.clear()
             await self._list_all(findings, cutoff, now, spool)
             self._check_breaker(findings, max_removals)
             await spool.flush()
             self._runtime.reach(FaultPoint.SWEEP_SPOOLED)
+            worked_off = 0
             async for page in spool.pages():
                 await self._lease.renew()
-                done = await self._gather(self._work_off(c, findings) for c in page)
+                done = await self._gather(page, lambda candidate: self._work_off(candidate, findings))
                 findings.repaired += [item for item in done if item is not None]
+                worked_off += len(page)
+            if worked_off != spool.count:
+                lost = spool.count - worked_off
+                findings.unrecorded.append(f"{lost} entries to remove were lost on the way; run repair again")
             findings.erasure = await self._ledger.erase()
             self._runtime.reach(FaultPoint.SWEEP_DONE)
         finally:
-            await asyncio.shield(self._let_go(spool))
+            await self._finishing.see_through(self._let_go(spool))
         return self._result(findings, cutoff, dry_run=False)
 
     async def _let_go(self, spool: Spool) -> None:
@@ -146,13 +157,13 @@ class Sweep:
             await spool.close()
             await self._lease.release()
 
-    async def _gather(self, work: Iterable[Awaitable[T]]) -> list[T]:
-        async def limited(item: Awaitable[T]) -> T:
+    async def _gather(self, items: Iterable[S], work: Callable[[S], Coroutine[Any, Any, T]]) -> list[T]:
+        async def limited(item: S) -> T:
             async with self._limiter:
                 await self._lease.keep()
-                return await item
+                return await work(item)
 
-        return list(await asyncio.gather(*(limited(item) for item in work)))
+        return await together(limited(item) for item in items)
 
     # --- what the ledger knows it owes ------------------------------------------------------
 
@@ -161,7 +172,7 @@ class Sweep:
         after: int | None = None
         while True:
             page = await self._ledger.pending(limit=500, after=after)
-            findings.repaired += await self._gather(self._drain_one(row) for row in page)
+            findings.repaired += await self._gather(page, self._drain_one)
             await self._lease.renew()
             after = page.next
             if after is None:
@@ -203,6 +214,11 @@ class Sweep:
             findings.unrecorded += [
                 f"{seen.store}/{seen.external_id}: placed for another fact" for seen in listing.contested
             ]
+            findings.unrecorded += [
+                f"{gate.name}/{row.external_id}: cannot be used: {row.problem}" for row in listing.spoiled
+            ]
+            if listing.spoiled_more:
+                findings.unrecorded.append(f"{gate.name}: {listing.spoiled_more} more entries cannot be used")
 
     async def _take(self, findings: Findings, spool: Spool | None, candidates: list[Candidate]) -> None:
         """Spool candidates; in a dry run there is no spool, and they are only reported."""

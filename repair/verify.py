@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 from custody_sync.canonical import check_name
 from custody_sync.errors import CustodyError, InvalidInput, NotRemoved, UnknownFact
+from custody_sync.finishing import together
 from custody_sync.ledger import Ledger
 from custody_sync.model import Capability, Outcome, Placement, PlacementState, Removal, Standing, VerifyResult
 from custody_sync.removal import NOT_CONFIGURED, Mandate, Remover, all_gone
@@ -41,9 +42,9 @@ async def verify_removed(
     removals: list[Removal] = []
     async for facts, rows in _rows(ledger, fact_ids):
         askable = [row for row in rows if not row.erased]
-        removals += await asyncio.gather(*(_ask(row, gates, remover, mandate, limiter) for row in askable))
+        removals += await together(_ask(row, gates, remover, mandate, limiter) for row in askable)
         erased = {(row.fact_id, row.store) for row in rows if row.erased}
-        found = await asyncio.gather(*(_ask_by_id(f, ledger, gates, erased, limiter) for f in facts))
+        found = await together(_ask_by_id(f, ledger, gates, erased, limiter) for f in facts)
         removals += [removal for some in found for removal in some]
     return VerifyResult(
         asked=len(removals), removals=tuple(removals), complete=bool(removals) and all_gone(removals)

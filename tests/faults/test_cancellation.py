@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from fix_custody import ACTOR, LATER, Desk, open_desk
 
 from custody_sync import errors
 from custody_sync.faultpoints import FaultPoint
-from custody_sync.model import Entry, Fact, Label
+from custody_sync.model import Entry, Fact, Label, RepairResult
 from custody_sync.testing import ManualClock, MemoryStore
 
 
@@ -269,3 +270,28 @@ async def test_a_keyed_write_cancelled_between_stores_and_ledger(desk: Desk) -> 
     again = await desk.write(idempotency_key="k")
     assert not again.duplicate
     assert await settle(desk) == {again.fact.fact_id}
+
+
+@pytest.mark.parametrize("twice", [False, True])
+async def test_a_cancelled_repair_leaves_nothing_running(desk: Desk, twice: bool) -> None:
+    """Wherever a sweep is cancelled, once or twice, no task of it runs on and no coroutine is forgotten."""
+    for n in range(3):
+        await desk.written(n, subject=f"s:{n}")
+    await desk.orphan("gated")
+    here = asyncio.current_task()
+    for turns in range(0, 60, 3):
+        sweep = asyncio.ensure_future(desk.repair())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        sweep.cancel()
+        if twice:
+            await asyncio.sleep(0)
+            sweep.cancel()
+        (ended,) = await asyncio.gather(sweep, return_exceptions=True)
+        assert isinstance(ended, asyncio.CancelledError | RepairResult)
+        await desk.custody._finishing.wait()
+        assert asyncio.all_tasks() == {here}
+        gc.collect()
+    assert await desk.ledger.notes("lease") == []
+    assert await desk.ledger.notes("sweep-spool") == []
+    assert (await desk.repair()).complete

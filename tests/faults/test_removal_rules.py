@@ -25,6 +25,8 @@ from custody_sync.removal import Patience
 from custody_sync.testing import FOREVER, MemoryStore
 
 MINUTE = timedelta(minutes=1)
+DOWN = {("memories", "verified"), ("agent", "failed"), ("agent", "unverified")}
+"""What a removal says while one of two stores is down: its entry, and what else it may hold."""
 
 
 @pytest.mark.parametrize("act", ["retract", "forget", "supersede"])
@@ -81,7 +83,7 @@ async def test_custody_does_not_depend_on_a_store(desk: Desk, act: str) -> None:
     else:
         result = await getattr(desk, act)(fact_id)
     assert not result.complete
-    assert {(r.store, r.outcome) for r in result.removals} == {("memories", "verified"), ("agent", "failed")}
+    assert {(r.store, r.outcome) for r in result.removals} == DOWN
     assert [p.store for p in await desk.ledger.pending()] == ["agent"]
     assert fact_id not in await desk.judge()
     down.allow()
@@ -95,7 +97,7 @@ async def test_c15_retract_with_one_store_down(desk: Desk) -> None:
     for operation in ("delete", "find", "verify_deleted"):
         desk.stores["agent"].faults.refuse(operation)  # type: ignore[arg-type]  # the names are operations
     result = await desk.retract(fact_id)
-    assert {(r.store, r.outcome) for r in result.removals} == {("memories", "verified"), ("agent", "failed")}
+    assert {(r.store, r.outcome) for r in result.removals} == DOWN
     assert "memories" not in desk.held_of(fact_id)
     again = await desk.retract(fact_id)
     assert not again.complete
@@ -385,3 +387,33 @@ async def test_ledger_closed_after_commit(tmp_path: Path, act: str) -> None:
             result = await getattr(desk, act)(fact_id)
         assert not result.complete
         readers._closed = False
+
+
+@pytest.mark.parametrize("act", ["retract", "forget"])
+async def test_a_failed_find_is_never_complete(desk: Desk, act: str) -> None:
+    """A store that cannot be asked by fact id may hold more than its placements, and is named for it."""
+    fact_id = await desk.written()
+    agent = desk.stores["agent"]
+    stray = agent.put_raw("it", agent.metadata(desk.held_of(fact_id)["agent"][0]))
+    agent.faults.refuse("find")
+    result = await getattr(desk, act)(fact_id)
+    assert not result.complete
+    unasked = [r for r in result.removals if r.external_id == ""]
+    assert [(r.store, r.outcome, r.detail) for r in unasked] == [
+        ("agent", "unverified", "cannot be asked (refused)")
+    ]
+    agent.faults.allow()
+    assert (await getattr(desk, act)(fact_id)).complete
+    assert stray not in agent.snapshot()
+
+
+async def test_an_adapters_sentences_are_on_no_event(tmp_path: Path) -> None:
+    """Why a store cannot prove an absence is told in results; the event has fixed words for ever."""
+    store = MemoryStore("mute", without=[Capability.VERIFY_DELETED])
+    async with open_desk(tmp_path, stores=[store]) as desk:
+        fact_id = await desk.written()
+        (removal,) = (await desk.retract(fact_id)).removals
+        reason = "this memory store was built without it"
+        assert removal.detail == f"it cannot prove an absence ({reason})"
+        events = await desk.ledger.history(fact_id)
+        assert [e.data["detail"] for e in events if e.kind == "remove"] == ["it cannot prove an absence"]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import traceback
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fix_custody import ACTOR, Desk, HttpError, error_of, open_desk
 
-from custody_sync import errors
+from custody_sync import AsyncCoordinator, Ledger, errors
 from custody_sync.faultpoints import FaultPoint
 from custody_sync.model import Entry
 from custody_sync.stores import Deadlines, Gate, describe, open_gates
@@ -256,3 +258,60 @@ async def test_put_gets_a_private_copy(desk: Desk) -> None:
     assert fact is not None
     assert fact.value == written.fact.value == {"tags": ["a"]}
     assert desk.stores["memories"].value(written.placements["memories"][0]) == {"tags": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("cause", "said"),
+    [
+        ("HTTPError 429", "HTTPError 429"),
+        ("UndefinedTable 42P01", "UndefinedTable 42P01"),
+        ("quota.exceeded", "quota.exceeded"),
+        ("row (tuna-CANARY) violates foreign key", "StoreRefused"),
+        ("tuna salad", "StoreRefused"),
+        ("it\nbroke", "StoreRefused"),
+        ("", "StoreRefused"),
+        (None, "StoreRefused"),
+    ],
+)
+async def test_an_adapters_own_cause_is_a_code(cause: Any, said: str) -> None:
+    """Of an adapter's own error only a code and a status stay; it may have put a vendor's sentence there."""
+    store = MemoryStore("a")
+    store.faults.refuse("delete", errors.StoreRefused(store="x", operation="y", cause=cause, memory=CANARY))
+    error = await error_of(gates(store)["a"].delete(Entry(store="a", external_id="x")))
+    assert error.fields == {"store": "a", "operation": "delete", "cause": "None" if cause is None else said}
+
+
+async def test_a_status_that_cannot_be_read() -> None:
+    """A vendor's error whose status fails to compute is named by its type."""
+
+    class Odd(Exception):  # a vendor's
+        @property
+        def status_code(self) -> int:
+            raise ValueError(CANARY)
+
+    assert describe(Odd()) == "Odd"
+
+
+def test_one_coordinator_in_two_loops(tmp_path: Path) -> None:
+    """A second event loop, after the first or beside it, has limiters of its own."""
+    made: list[Any] = []
+    store = MemoryStore("a")
+    store.faults.delays["put"] = 0.001
+
+    async def many() -> None:
+        if not made:
+            made.append(await Ledger.open(f"sqlite:///{tmp_path}/l.db", create=True))
+            made.append(AsyncCoordinator(made[0], stores=[store], deadlines=Deadlines(concurrency=2)))
+        writes = (made[1].write(value=f"v{n}", space="org", actor=ACTOR) for n in range(8))
+        await asyncio.gather(*writes)
+
+    async def close() -> None:
+        await made[1].close()
+        await made[0].close()
+
+    asyncio.run(many())
+    with ThreadPoolExecutor(2) as threads:
+        for done in [threads.submit(asyncio.run, many()) for _ in range(2)]:
+            done.result()
+    assert len(store.snapshot()) == 24
+    asyncio.run(close())

@@ -1,0 +1,97 @@
+"""What a store shows, checked before anything is done with it.
+
+Rows come from outside and may be forged, cut or mistaken. One of them must neither stop a sweep
+nor reach the ledger, so each is either an entry that can be compared, recorded and deleted, or
+is named as spoiled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from custody_sync.canonical import check_name, check_text
+from custody_sync.errors import InvalidInput
+from custody_sync.model import Entry, read_instant
+
+NAMELESS = "?"
+REPEATS = 3
+"""How often a listing may come back to the same entry before it counts as running in a circle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spoiled:
+    """A row that cannot be used: as much of its id as can be printed, whose it says it is, and why."""
+
+    external_id: str
+    ledger_id: str | None
+    problem: str
+
+
+def read_entry(row: object, store: str) -> Entry | Spoiled:
+    """Return a shown row as an entry of this store that is safe to handle, or say what spoils it.
+
+    An entry belongs to the store that showed it, whatever the adapter wrote into it. An unlabelled
+    one is only counted.
+    """
+    if not isinstance(row, Entry):
+        return Spoiled(NAMELESS, None, f"it is {type(row).__name__}, not an Entry")
+    try:
+        if row.fact_id is None and row.ledger_id is None:
+            return replace(row, store=store, external_id=_printable(row.external_id))
+        return _checked(row, store)
+    except InvalidInput as error:
+        ledger_id = row.ledger_id if isinstance(row.ledger_id, str) else None
+        return Spoiled(_printable(row.external_id), ledger_id, str(error).rstrip("."))
+
+
+def _checked(row: Entry, store: str) -> Entry:
+    check_name(row.fact_id, "fact_id")
+    if not check_text(row.external_id, "external_id"):
+        raise InvalidInput(field="external_id", problem="must not be empty")
+    for field in ("ledger_id", "scope", "space", "generation"):
+        if getattr(row, field) is not None:
+            check_text(getattr(row, field), field)
+    if row.text is not None and not isinstance(row.text, str):
+        raise InvalidInput(field="text", problem=f"must be a string, not {type(row.text).__name__}")
+    # A date that cannot be read dates nothing, which keeps the entry young.
+    stored_at, created_at = read_instant(row.stored_at), read_instant(row.created_at)
+    if type(row) is Entry and (row.store, row.stored_at, row.created_at) == (store, stored_at, created_at):
+        return row
+    return replace(row, store=store, stored_at=stored_at, created_at=created_at)
+
+
+def _printable(external_id: object) -> str:
+    if not isinstance(external_id, str):
+        return NAMELESS
+    return external_id.encode("ascii", "backslashreplace").decode().replace("\0", "\\x00")[:200]
+
+
+class Circle:
+    """Notices a listing that runs in a circle, remembering no more than one entry (Brent's method).
+
+    The remembered entry is replaced after 1, 2, 4, 8, … rows, so whatever the circle's length, one
+    is soon remembered for several rounds.
+    """
+
+    def __init__(self) -> None:
+        self._anchor: Entry | None = None
+        self._met = self._rows = self._since = 0
+        self._renew = 1
+
+    def length_at(self, row: Entry | Spoiled) -> int | None:
+        """Take the next row; return how many rows a round has once it has come back too often."""
+        self._rows += 1
+        if isinstance(row, Spoiled) or row.external_id in ("", NAMELESS):
+            # Many such rows may look alike.
+            return None
+        if row == self._anchor:
+            self._met += 1
+            if self._met >= REPEATS:
+                return (self._rows - self._since) // REPEATS
+        if self._rows >= self._renew:
+            self._anchor, self._since, self._met = row, self._rows, 0
+            self._renew = self._rows * 2
+        return None
+
+
+__all__ = ["Circle", "Spoiled", "read_entry"]
