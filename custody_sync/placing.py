@@ -12,11 +12,12 @@ from custody_sync.errors import (
     CustodyError,
     InvalidInput,
     Refused,
+    StoreError,
     StoreWriteFailed,
     Terminal,
 )
 from custody_sync.faultpoints import FaultPoint
-from custody_sync.finishing import Finishing
+from custody_sync.finishing import Finishing, together
 from custody_sync.ledger import Ledger, Place
 from custody_sync.model import Capability, Entry, Fact, Label, Outcome, Placement, PlacementState, Restored
 from custody_sync.removal import NOT_CONFIGURED, Mandate, Remover
@@ -64,7 +65,7 @@ class Placer:
         self._runtime = runtime
         self._finishing = finishing
 
-    async def put_everywhere(self, fact: Fact) -> tuple[Placement, ...]:
+    async def put_everywhere(self, fact: Fact) -> tuple[Put, ...]:
         """Put a fact into every store at once; all of them, or none.
 
         Waits for all to settle before anything is taken back, so that no put can land behind
@@ -86,7 +87,7 @@ class Placer:
         failed = [put for put in puts if put.error is not None]
         if failed:
             raise await self._finishing.see_through(self._undo(fact, puts, failed))
-        return tuple(placement for put in puts for placement in put.placements)
+        return tuple(puts)
 
     async def _put(self, gate: Gate, fact: Fact) -> Put:
         generation = self._runtime.ids.generation()
@@ -144,15 +145,8 @@ class Placer:
 
     # --- what a failed write left ---------------------------------------------------------------
 
-    async def take_back_placements(self, fact: Fact, placements: Iterable[Placement]) -> list[str]:
-        """Delete and verify placements the ledger did not take; returns the stores they may be left in."""
-        by_store: dict[str, list[Placement]] = {}
-        for placement in placements:
-            by_store.setdefault(placement.store, []).append(placement)
-        puts = [
-            Put(gate=self._gates[name], generation="", placements=tuple(held))
-            for name, held in by_store.items()
-        ]
+    async def take_back_all(self, fact: Fact, puts: Sequence[Put]) -> list[str]:
+        """Delete and verify what the ledger did not take; returns the stores where it may be left."""
         _, left = await self._finishing.see_through(self.take_back(fact, puts))
         return left
 
@@ -160,31 +154,49 @@ class Placer:
         """Delete and verify what puts left; returns where it was removed, and where it may be left."""
         self._runtime.reach(FaultPoint.BEFORE_COMPENSATION)
         asked = list(puts)
-        clean = await asyncio.gather(*(self._take_back_one(fact, put) for put in asked))
+        clean = await together(self._take_back_one(fact, put) for put in asked)
         removed = [put.gate.name for put, gone in zip(asked, clean, strict=True) if gone is True]
         left = [put.gate.name for put, gone in zip(asked, clean, strict=True) if gone is False]
         return removed, left
 
     async def _take_back_one(self, fact: Fact, put: Put) -> bool | None:
         """Return True when it was there and is gone, None when it never was, False when nobody can say."""
-        entries = [placement.to_entry(fact.text) for placement in put.placements]
-        if put.error is not None and put.gate.can(Capability.FIND):
-            try:
-                found = await put.gate.find(fact.fact_id)
-            except CustodyError:
-                return None if put.refused else False
-            # Only what this very put left: another process may be placing the same fact right now.
-            entries = [entry for entry in found if _is_left_by(entry, put)]
-        if not entries:
-            # After a lost reply an empty answer proves nothing: the put may still land.
-            return None if put.refused else False
         try:
-            entries = [entry for entry in entries if not await self._stands_for_a_fact(entry)]
-        except CustodyError:
+            entries, all_known = await (self._landed(fact, put) if put.error else self._answered(fact, put))
+        except StoreError:
+            return None if put.refused else False
+        except Exception:
             # The ledger cannot say whose it is, so it stays; the sweep will know.
             return False
         outcomes = [(await self._remover.take_away(put.gate, entry))[0] for entry in entries]
-        return all(outcome is Outcome.VERIFIED for outcome in outcomes) if outcomes else None
+        if not all_known or not all(outcome is Outcome.VERIFIED for outcome in outcomes):
+            return False
+        return True if outcomes else None
+
+    async def _landed(self, fact: Fact, put: Put) -> tuple[list[Entry], bool]:
+        """Return what a failed put left all the same, and whether that is certainly all."""
+        if not put.gate.can(Capability.FIND):
+            return [], put.refused
+        # Only what this very put left: another process may be placing the same fact right now.
+        shown = [entry for entry in await put.gate.find(fact.fact_id) if _is_left_by(entry, put)]
+        ours = [entry for entry in shown if not await self._stands_for_a_fact(entry)]
+        # After a lost reply an empty answer proves nothing: the put may still land.
+        return ours, put.refused or bool(shown)
+
+    async def _answered(self, fact: Fact, put: Put) -> tuple[list[Entry], bool]:
+        """Return what a put answered with, as far as it is certainly its own, and whether that is all.
+
+        A key that we chose is nobody else's. An id that the store made may stand for an equal text
+        of another write that is still under way, so it is ours only where the store shows our label
+        under it, and otherwise the sweep's to judge.
+        """
+        entries = [placement.to_entry(fact.text) for placement in put.placements]
+        loose = [entry for entry in entries if not await self._stands_for_a_fact(entry)]
+        made = {e.external_id for e in loose if not e.external_id.startswith(f"{fact.fact_id}.")}
+        if made and put.gate.can(Capability.FIND):
+            found = await put.gate.find(fact.fact_id)
+            made -= {entry.external_id for entry in found if _is_left_by(entry, put)}
+        return [entry for entry in loose if entry.external_id not in made], not made
 
     async def _stands_for_a_fact(self, entry: Entry) -> bool:
         """Tell whether the ledger placed it: a store that folds equal texts has one id for two facts."""
@@ -208,7 +220,7 @@ class Placer:
     ) -> list[Restored]:
         """Place what is owed of one fact, or of all: facts that are believed again and missing in a store."""
         owed = await self._ledger.owed(fact_id, limit=limit, after=after)
-        return list(await asyncio.gather(*(self._restore_one(f, store, mandate) for f, store in owed)))
+        return await together(self._restore_one(f, store, mandate) for f, store in owed)
 
     async def _restore_one(self, fact_id: str, store: str, mandate: Mandate) -> Restored:
         try:

@@ -14,6 +14,7 @@ from custody_sync.errors import (
     AlreadyRecorded,
     AssertedId,
     ClosedError,
+    InvalidInput,
     LedgerBusy,
     LedgerError,
     LedgerFull,
@@ -28,6 +29,8 @@ from custody_sync.runtime import Runtime
 
 NOT_COMMITTED = (LedgerFull, LedgerBusy, LedgerReadOnly)
 """Errors after which the event is certainly not in the ledger."""
+DECIDED = (Refused, InvalidInput, ClosedError)
+"""Answers that asking again does not change. Any other error, whatever its type, may hide a commit."""
 CLAIM_TRIES = 2
 
 
@@ -49,22 +52,25 @@ class Recorder:
         """Append a draft whatever it takes within the deadline.
 
         Raises:
-            Refused: the ledger refused it, now or after the outcome was settled against it.
+            Refused, InvalidInput, ClosedError: the ledger did not take it, now or after the outcome was
+                settled against it.
             LedgerFull, LedgerBusy, LedgerReadOnly: it is certainly not recorded.
             LedgerUnavailable: nobody can say; names the entries that stores may hold.
         """
         try:
             return await self._ledger.append(draft)
-        except (Refused, *NOT_COMMITTED):
+        except (*DECIDED, *NOT_COMMITTED):
             raise
-        except (LedgerError, OSError) as error:
+        except Exception as error:
             cause = error
         try:
             return await self._insist(draft)
         except (ClosedError, *NOT_COMMITTED):
             # The first attempt's outcome is still open, so a later "not this time" settles nothing.
             pass
-        except (LedgerError, OSError) as error:
+        except DECIDED:
+            raise
+        except Exception as error:
             cause = error
         if isinstance(draft, Assert):
             return await self.claim(draft, placements, cause)
@@ -74,7 +80,7 @@ class Recorder:
         retrying = tenacity.AsyncRetrying(
             stop=tenacity.stop_after_attempt(tries or self._tries),
             wait=tenacity.wait_exponential(multiplier=0.1, max=5),
-            retry=tenacity.retry_if_exception_type((LedgerError, OSError)),
+            retry=tenacity.retry_if_exception(_is_open),
             sleep=self._runtime.sleep,
             reraise=True,
         )
@@ -104,7 +110,9 @@ class Recorder:
             except AlreadyRecorded:
                 # A sweep was first with it, which settles it as well.
                 pass
-        except (LedgerError, ClosedError, OSError):
+        except (Refused, InvalidInput):
+            raise
+        except Exception:
             raise self._unavailable(draft, placements, cause) from None
         raise Unrecorded(self._unavailable(draft, placements, cause))
 
@@ -114,6 +122,10 @@ class Recorder:
         kind = cause.code if isinstance(cause, LedgerError) else type(cause).__name__
         entries = [{"store": p.store, "external_id": p.external_id} for p in placements]
         return LedgerUnavailable(name=self._ledger.name, cause=kind, fact_id=draft.fact_id, entries=entries)
+
+
+def _is_open(error: BaseException) -> bool:
+    return isinstance(error, Exception) and not isinstance(error, DECIDED)
 
 
 class Unrecorded(Exception):  # a signal between two modules, never seen by a caller

@@ -26,7 +26,7 @@ from custody_sync.model import (
     Removal,
     WriteResult,
 )
-from custody_sync.placing import Placer
+from custody_sync.placing import Placer, Put
 from custody_sync.proposing import Proposals, Request
 from custody_sync.recording import NOT_COMMITTED, Recorder, Unrecorded
 from custody_sync.removal import Mandate, all_gone
@@ -71,7 +71,8 @@ class Writer:
 
     async def write(self, request: Request, fact_id: str, now: datetime) -> WriteResult:
         """Write a checked request under an id; all of it, or an error that says what is left."""
-        fact = await self._proposals.validate(request.to_fact(fact_id, now), now)
+        since = await self._since(request, now)
+        fact = await self._proposals.validate(request.to_fact(fact_id, since), now)
         draft = Assert(
             event_id=self._runtime.ids.event_id(),
             fact=fact,
@@ -81,10 +82,21 @@ class Writer:
         if fact.supersedes is not None:
             await self._ledger.check(draft)
         self._runtime.reach(FaultPoint.VALIDATED)
-        placements = await self._put(fact, quarantined=fact.provenance is Provenance.CLAIMED)
-        event = await self._record(replace(draft, placements=placements), fact, placements)
+        puts = await self._put(fact, quarantined=fact.provenance is Provenance.CLAIMED)
+        placements = _placements(puts)
+        event = await self._record(replace(draft, placements=placements), fact, puts)
         recorded = replace(fact, tx_time=event.tx_time, seq=event.seq)
         return await self._result(recorded, placements, Mandate(actor=fact.actor, receipt_id=fact.receipt_id))
+
+    async def _since(self, request: Request, now: datetime) -> datetime:
+        """Return when a fact begins by default: now, but not before the one that it replaces.
+
+        Two hosts' clocks may differ by minutes, or one be set back.
+        """
+        if request.valid_from is not None or request.supersedes is None:
+            return now
+        target = await self._ledger.get(request.supersedes)
+        return now if target is None else max(now, target.valid_from)
 
     async def confirm(self, fact: Fact, mandate: Mandate, reason: str | None) -> WriteResult:
         """Place a claimed fact, then record that it is believed."""
@@ -99,46 +111,47 @@ class Writer:
         await self._ledger.check(draft)
         self._proposals.check_limits(fact)
         self._runtime.reach(FaultPoint.VALIDATED)
-        placements = await self._put(fact, quarantined=False)
-        await self._record(replace(draft, placements=placements), fact, placements)
+        puts = await self._put(fact, quarantined=False)
+        placements = _placements(puts)
+        await self._record(replace(draft, placements=placements), fact, puts)
         return await self._result(replace(fact, confirmed=True), placements, mandate)
 
-    async def _put(self, fact: Fact, *, quarantined: bool) -> tuple[Placement, ...]:
+    async def _put(self, fact: Fact, *, quarantined: bool) -> tuple[Put, ...]:
         ended = fact.valid_to is not None and fact.valid_to <= self._runtime.clock.now()
         if quarantined or ended:
             return ()
-        placements = await self._placer.put_everywhere(fact)
+        puts = await self._placer.put_everywhere(fact)
         self._runtime.reach(FaultPoint.STORED)
-        return placements
+        return puts
 
-    async def _record(self, draft: Assert | Confirm, fact: Fact, placements: tuple[Placement, ...]) -> Event:
+    async def _record(self, draft: Assert | Confirm, fact: Fact, puts: tuple[Put, ...]) -> Event:
         try:
-            event = await self._recorder.append(draft, placements)
+            event = await self._recorder.append(draft, draft.placements)
         except asyncio.CancelledError as cancelled:
-            await self._finishing.see_through(self._give_up(draft, fact, placements, cancelled))
+            await self._finishing.see_through(self._give_up(draft, fact, puts, cancelled))
             raise
         except Unrecorded as settled:
             problem = settled
         except (Refused, InvalidInput, ClosedError, *NOT_COMMITTED) as error:
-            left = await self._placer.take_back_placements(fact, placements)
+            left = await self._placer.take_back_all(fact, puts)
             raise error.leaving(left) from None
         else:
             self._runtime.reach(FaultPoint.RECORDED)
             return event
-        left = await self._placer.take_back_placements(fact, placements)
+        left = await self._placer.take_back_all(fact, puts)
         raise problem.but_only(left)
 
     async def _give_up(
-        self, draft: Assert | Confirm, fact: Fact, placements: tuple[Placement, ...], cause: BaseException
+        self, draft: Assert | Confirm, fact: Fact, puts: tuple[Put, ...], cause: BaseException
     ) -> None:
         """Settle an append whose caller was cancelled: recorded whole, or taken back."""
         if not isinstance(draft, Assert):
             # A confirm claims no id, so nothing can be settled against it: its entries wait for the sweep.
             return
         try:
-            await self._recorder.claim(draft, placements, cause)
+            await self._recorder.claim(draft, draft.placements, cause)
         except (Unrecorded, Refused):
-            await self._placer.take_back_placements(fact, placements)
+            await self._placer.take_back_all(fact, puts)
         except CustodyError:
             return
 
@@ -183,6 +196,10 @@ class Writer:
             complete=not removals,
             duplicate=True,
         )
+
+
+def _placements(puts: Sequence[Put]) -> tuple[Placement, ...]:
+    return tuple(placement for put in puts for placement in put.placements)
 
 
 def _by_store(placements: list[Placement] | tuple[Placement, ...]) -> dict[str, tuple[str, ...]]:

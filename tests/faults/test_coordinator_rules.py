@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from uuid import UUID
 
+import pytest
 from fix_custody import ACTOR, LATER, Desk, error_of, open_desk
 
 from custody_sync import AsyncCoordinator, errors
@@ -196,3 +197,17 @@ async def test_retract_by_another_process_between(desk: Desk) -> None:
     result = await desk.retract(fact_id)
     assert result.complete
     assert await desk.judge_clean() == set()
+
+
+@pytest.mark.parametrize("back", [1, 119])
+async def test_a_replacement_never_begins_before_what_it_replaces(desk: Desk, back: int) -> None:
+    """A clock that was set back, or runs behind another, does not make a replacement begin too early."""
+    base = await desk.write("pro")
+    desk.clock.set(desk.clock.now() - timedelta(seconds=back))
+    tip = await desk.write("free", supersedes=base.fact.fact_id)
+    assert tip.fact.valid_from == base.fact.valid_from
+    desk.clock.advance(back)
+    assert [fact.value for fact in await desk.ledger.as_of()] == ["free"]
+    given = desk.clock.now() - timedelta(seconds=1)
+    early = desk.write("late", supersedes=tip.fact.fact_id, valid_from=given)
+    await error_of(early, errors.StartsTooEarly)

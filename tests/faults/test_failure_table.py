@@ -270,13 +270,16 @@ async def test_stores_timed_out_thread_counts_as_unknown(tmp_path: Path) -> None
 
 
 async def test_stores_compensate_deletes_and_verifies(three: Desk) -> None:
-    """What was taken is deleted and asked about until it is seen gone."""
+    """What was taken is deleted and asked about until seen gone; an id not shown to be ours is named."""
     three.stores["a"].faults.index_lag = 2
     three.stores["b"].faults.refuse("put", errors.StoreRefused(store="b", operation="put", cause="no"))
     error = await error_of(three.write(), errors.StoreWriteFailed)
     assert (error.store, error.cause) == ("b", "no")
-    assert (sorted(error.removed), error.left) == (["a", "c"], [])
+    assert (error.removed, error.left) == (["a"], ["c"])
     assert three.stores["a"].calls["verify_deleted"] == 3
+    assert await three.judge(left=["c"]) == set()
+    three.clock.advance(LATER)
+    assert (await three.repair()).complete
     assert await three.judge_clean() == set()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fix_custody import ACTOR, Desk, error_of, open_desk
+from fix_custody import ACTOR, LATER, Desk, error_of, open_desk
 
 from custody_sync import errors
 from custody_sync.faultpoints import FaultPoint
@@ -157,3 +157,31 @@ async def test_ledger_folded_put_of_a_failed_write_keeps_the_entry(tmp_path: Pat
         error = await error_of(desk.write("same", text="same"), errors.StoreWriteFailed)
         assert error.left == []
         assert await desk.judge_clean() == {first}
+
+
+async def test_ledger_does_not_know_of_a_write_under_way(tmp_path: Path) -> None:
+    """An entry that a store made for another write still under way is not taken back but named as left."""
+    reached, go = asyncio.Event(), asyncio.Event()
+
+    class Slow(MemoryStore):
+        async def put(self, fact: Fact, label: Label) -> Sequence[str]:
+            if fact.actor == "first":
+                reached.set()
+                await go.wait()
+            return await super().put(fact, label)
+
+    folding, broken = MemoryStore("folding", own_ids=True), MemoryStore("broken")
+    folding.faults.shared_ids = True
+    broken.faults.refuse("put", errors.StoreRefused(store="broken", operation="put", cause="no"))
+    async with open_desk(tmp_path, stores=[folding, Slow("slow")]) as desk:
+        first = asyncio.ensure_future(desk.written("same", text="same", actor="first"))
+        await reached.wait()
+        other = desk.coordinator(stores=[folding, broken])
+        writing = other.write(value="same", text="same", subject="s", predicate="p", space="org", actor="b")
+        error = await error_of(writing, errors.StoreWriteFailed)
+        assert (error.removed, error.left) == ([], ["folding"])
+        go.set()
+        believed = await first
+        desk.clock.advance(LATER)
+        assert (await desk.repair()).complete
+        assert await desk.judge_clean() == {believed}

@@ -270,3 +270,25 @@ async def test_ledger_closed_while_insisting(desk: Desk, point: FaultPoint) -> N
     desk.clock.advance(LATER)
     assert (await desk.repair()).complete
     assert await desk.judge_clean() == ({error.fact_id} if point is AFTER else set())
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), MemoryError(), RuntimeError("x"), ValueError("x")])
+@pytest.mark.parametrize("point", [BEFORE, AFTER])
+@pytest.mark.parametrize("name", list(KINDS))
+async def test_any_error_may_hide_a_commit(
+    desk: Desk, name: str, point: FaultPoint, error: Exception
+) -> None:
+    """An error that nobody foresaw is settled like a lost answer: the event is in the log once."""
+    ids = await prepare(desk)
+    desk.fail_next(point, error)
+    assert (await act(desk, name, ids)).complete
+    assert desk.plan.unfired == ()
+    await desk.judge_clean()
+
+
+async def test_an_error_that_stays_is_named_by_its_type(desk: Desk) -> None:
+    """If it never goes away the id is claimed, the entries go, and the error says its type only."""
+    desk.fail_next(BEFORE, KeyError("canary"), times=TRIES + 1)
+    error = await error_of(desk.write(), errors.LedgerUnavailable)
+    assert (error.cause, error.entries) == ("KeyError", [])
+    assert await desk.judge_clean() == set()
