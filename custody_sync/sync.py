@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import os
 import threading
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -41,6 +43,9 @@ class LoopThread:
     def __init__(self, used: str, instead: str) -> None:
         self._used, self._instead = used, instead
         self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._work: set[Coroutine[Any, Any, Any]] = set()
+        self._ending = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="custody-sync", daemon=True)
         self._thread.start()
@@ -55,35 +60,70 @@ class LoopThread:
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end and return its result; an interrupt cancels it first."""
-        try:
-            self.refuse_inside_loop()
-            if self._pid != os.getpid():
-                raise ClosedError(what=f"{self._used} of the parent process, after a fork,")
-            if self._loop.is_closed():
-                raise ClosedError(what=f"this {self._used}")
-        except BaseException:
-            coroutine.close()
-            raise
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        future = self._submit(coroutine)
         try:
             return future.result()
+        except CancelledError:
+            if self._ending:
+                raise ClosedError(what=f"this {self._used}") from None
+            raise
         except KeyboardInterrupt:
             # `close` waits for what the cancellation has to clean up.
             future.cancel()
             raise
 
-    @property
-    def stopped(self) -> bool:
-        """True when nothing runs here any more, or never did in this process."""
-        return self._loop.is_closed() or self._pid != os.getpid()
+    def _submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        try:
+            self.refuse_inside_loop()
+            if self._pid != os.getpid():
+                raise ClosedError(what=f"{self._used} of the parent process, after a fork,")
+            with self._lock:
+                if self._ending:
+                    raise ClosedError(what=f"this {self._used}")
+                # Not by the future: a cancelled one is done while its coroutine still cleans up.
+                self._work = {w for w in self._work if inspect.getcoroutinestate(w) != inspect.CORO_CLOSED}
+                self._work.add(coroutine)
+                return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        except BaseException:
+            coroutine.close()
+            raise
 
-    def stop(self) -> None:
-        """End the loop and its thread."""
-        if self.stopped:
+    def stop(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Refuse further work, let what is under way finish, run one last coroutine, end the thread.
+
+        An interrupt cancels what is under way; its callers are told that this is closed.
+        """
+        if self._pid != os.getpid():
             return
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        with self._lock:
+            first, self._ending = not self._ending, True
+        if not first:
+            # Somebody else is closing it, or has.
+            self._thread.join()
+            return
+        ended = asyncio.run_coroutine_threadsafe(self._end(last), self._loop)
+        try:
+            ended.result()
+        except KeyboardInterrupt:
+            self._loop.call_soon_threadsafe(self._cancel)
+            ended.result()
+            raise
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    async def _end(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        if tasks := self._tasks():
+            await asyncio.wait(tasks)
+        await last()
+
+    def _cancel(self) -> None:
+        for task in self._tasks():
+            task.cancel()
+
+    def _tasks(self) -> list[asyncio.Task[Any]]:
+        return [task for task in asyncio.all_tasks(self._loop) if task.get_coro() in self._work]
 
 
 class Coordinator:
@@ -144,9 +184,7 @@ class Coordinator:
         try:
             self._custody = self._thread.run(build())
         except BaseException:
-            if self._own is not None:
-                self._thread.run(self._own.close())
-            self._thread.stop()
+            self._thread.stop(self._close_own)
             raise
 
     def __enter__(self) -> Self:
@@ -158,14 +196,22 @@ class Coordinator:
         self.close()
 
     def close(self) -> None:
-        """Refuse further work, close the ledger if it was opened here, end the loop thread."""
+        """Refuse further work, let other threads' calls finish, close the ledger if it was opened here.
+
+        Closing again does nothing, nor does closing in a forked child what is its parent's.
+        """
         self._thread.refuse_inside_loop()
-        own, self._own = self._own, None
-        if not self._thread.stopped:
-            self._thread.run(self._close())
-        if own is not None:
-            self._thread.run(own.close())
-        self._thread.stop()
+        self._thread.stop(self._close_all)
+
+    async def _close_all(self) -> None:
+        try:
+            await self._close()
+        finally:
+            await self._close_own()
+
+    async def _close_own(self) -> None:
+        if self._own is not None:
+            await self._own.close()
 
     async def _close(self) -> None:
         """End what belongs to this loop: what a store opened by itself can be used by no other."""

@@ -7,6 +7,7 @@ import inspect
 import os
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -218,3 +219,60 @@ def test_an_interrupt_cancels_and_closing_waits(tmp_path: Path, monkeypatch: pyt
     assert custody.as_of() == []
     custody.close()
     assert store.snapshot() == {}
+
+
+def test_closing_lets_other_threads_finish(tmp_path: Path) -> None:
+    """A call under way in another thread is finished and answered; later ones are told it is closed."""
+    inside, go = threading.Event(), threading.Event()
+
+    class Slow(MemoryStore):
+        async def put(self, fact: Fact, label: Label) -> Sequence[str]:
+            inside.set()
+            await asyncio.to_thread(go.wait, 30)
+            return await super().put(fact, label)
+
+    store = Slow("slow")
+    custody = Coordinator(url(tmp_path), create=True, stores=[store])
+    with ThreadPoolExecutor(3) as threads:
+        writing = threads.submit(custody.write, value="x", space="org", actor=ACTOR)
+        assert inside.wait(30)
+        closing = [threads.submit(custody.close) for _ in range(2)]
+        while not custody._thread._ending:
+            pass
+        with pytest.raises(errors.ClosedError):
+            custody.as_of()
+        assert not writing.done()
+        go.set()
+        assert writing.result(30).complete
+        for closed in closing:
+            closed.result(30)
+    assert len(store.snapshot()) == 1
+    custody.close()
+
+
+def test_an_interrupted_close_ends_what_is_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while closing cancels the other threads' calls, and their callers hear that it is closed."""
+    inside = threading.Event()
+
+    class Stuck(MemoryStore):
+        async def put(self, fact: Fact, label: Label) -> Sequence[str]:
+            inside.set()
+            await asyncio.Event().wait()
+            return []
+
+    custody = Coordinator(url(tmp_path), create=True, stores=[Stuck("stuck")])
+    with ThreadPoolExecutor(1) as threads:
+        writing = threads.submit(custody.write, value="x", space="org", actor=ACTOR)
+        assert inside.wait(30)
+        result, presses = Future.result, iter([KeyboardInterrupt()])
+
+        def interrupted(self: Any, timeout: float | None = None) -> Any:
+            for press in presses:
+                raise press
+            return result(self, timeout)
+
+        monkeypatch.setattr(Future, "result", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            custody.close()
+        with pytest.raises(errors.ClosedError):
+            writing.result(30)
