@@ -152,7 +152,7 @@ class _Play:
             for number, result in imported.results.items():
                 ref = refs[number]
                 if ref is not None and ref.startswith("story-"):
-                    self._ids[ref] = result.fact.fact_id
+                    self._ids[ref] = result.fact_id
             corrected = sum(line.corrects is not None for line in lines)
             self.story.tell(
                 f"   {imported.written} facts imported, {corrected} of them correct an earlier one."

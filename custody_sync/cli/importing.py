@@ -18,19 +18,28 @@ from custody_sync.cli.sentences import sentence, told
 from custody_sync.cli.session import open_custody, run
 from custody_sync.coordinator import AsyncCoordinator
 from custody_sync.errors import CustodyError, Forgotten, IdempotencyConflict, InvalidInput, LedgerError
-from custody_sync.model import Provenance, WriteResult
+from custody_sync.model import Provenance
 from custody_sync.settings import load_settings
 
-AT_ONCE = 8
+AT_ONCE = 32
 SHOWN = 20
 """More failures than these are counted for people and listed only in the JSON document."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """As much of a line's result as is told at the end: a file may have a hundred thousand lines."""
+
+    fact_id: str
+    duplicate: bool
+    complete: bool
 
 
 @dataclass(slots=True)
 class Imported:
     """What became of a file's lines so far."""
 
-    results: dict[int, WriteResult] = field(default_factory=dict)
+    results: dict[int, Written] = field(default_factory=dict)
     failures: dict[int, dict[str, Any]] = field(default_factory=dict)
     """Code, sentence and fields of each line's error, by the line's number."""
     ledger_gone: LedgerError | None = None
@@ -133,9 +142,10 @@ async def _write_line(custody: AsyncCoordinator, line: Line, imported: Imported)
             message = f"line {line.corrects}, which it supersedes, was not written"
             imported.failures[line.number] = {"code": "target_failed", "message": message}
             return
-        arguments["supersedes"] = target.fact.fact_id
+        arguments["supersedes"] = target.fact_id
     try:
-        imported.results[line.number] = await custody.write(**arguments)
+        result = await custody.write(**arguments)
+        imported.results[line.number] = Written(result.fact.fact_id, result.duplicate, result.complete)
     except LedgerError as error:
         imported.ledger_gone = error
         imported.failures[line.number] = told(error)
@@ -179,7 +189,7 @@ def _show(output: Output, file: str, lines: Sequence[Line], imported: Imported) 
             "complete": imported.complete and not untried,
             "failures": [{"line": number, "ref": refs[number], **problem} for number, problem in failures],
             "facts": [
-                {"line": number, "ref": refs[number], "fact_id": result.fact.fact_id}
+                {"line": number, "ref": refs[number], "fact_id": result.fact_id}
                 for number, result in sorted(imported.results.items())
             ],
         }
