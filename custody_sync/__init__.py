@@ -18,7 +18,6 @@ if TYPE_CHECKING:
         Erasure,
         Event,
         Fact,
-        ForgetResult,
         Hit,
         Label,
         Limits,
@@ -26,6 +25,10 @@ if TYPE_CHECKING:
         Page,
         Placement,
         Provenance,
+    )
+    from custody_sync.ports import Store, Validator
+    from custody_sync.results import (
+        ForgetResult,
         Removal,
         RepairResult,
         Restored,
@@ -33,7 +36,6 @@ if TYPE_CHECKING:
         VerifyResult,
         WriteResult,
     )
-    from custody_sync.ports import Store, Validator
     from custody_sync.runtime import Runtime
     from custody_sync.sync import Coordinator
 
@@ -72,6 +74,18 @@ _ELSEWHERE = {
     "Coordinator": "custody_sync.sync",
     "CustodyError": "custody_sync.errors",
     "Ledger": "custody_sync.ledger",
+    **dict.fromkeys(
+        (
+            "ForgetResult",
+            "Removal",
+            "RepairResult",
+            "Restored",
+            "RetractResult",
+            "VerifyResult",
+            "WriteResult",
+        ),
+        "custody_sync.results",
+    ),
     "Runtime": "custody_sync.runtime",
     "Store": "custody_sync.ports",
     "Validator": "custody_sync.ports",

@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from custody_sync.canonical import check_name, check_optional, check_reason
 from custody_sync.errors import (
@@ -32,22 +32,24 @@ from custody_sync.ledger import Forget, Ledger, Retract
 from custody_sync.model import (
     Erasure,
     Fact,
-    ForgetResult,
     Json,
     Provenance,
-    RepairResult,
-    RetractResult,
     Standing,
-    VerifyResult,
-    WriteResult,
 )
 from custody_sync.placing import Placer
-from custody_sync.ports import Validator
+from custody_sync.ports import Store, Validator
 from custody_sync.proposing import Proposals, Request, read_request, read_when
 from custody_sync.recording import Recorder
 from custody_sync.removal import Mandate, Patience, Remover, all_gone
 from custody_sync.repair.sweep import Sweep
 from custody_sync.repair.verify import verify_removed
+from custody_sync.results import (
+    ForgetResult,
+    RepairResult,
+    RetractResult,
+    VerifyResult,
+    WriteResult,
+)
 from custody_sync.runtime import Runtime
 from custody_sync.stores import Deadlines, Superseded, open_gates
 from custody_sync.writing import Writer
@@ -75,7 +77,7 @@ class AsyncCoordinator:
         self,
         ledger: Ledger,
         *,
-        stores: Iterable[Any] = (),
+        stores: Iterable[Store] = (),
         validators: Sequence[Validator] = (),
         runtime: Runtime | None = None,
         deadlines: Deadlines | None = None,

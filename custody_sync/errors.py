@@ -398,31 +398,3 @@ class OutcomeUnknown(LedgerError, Transient):
     """The connection to ledger {name} broke while an event was being committed; it may or may not be there."""
 
     code = "outcome_unknown"
-
-
-# --- what only the command line says -------------------------------------------------------
-
-
-class UsageProblem(CustodyError, Terminal):
-    """{problem} See custody-sync --help."""
-
-    code = "usage"
-
-
-class OutsideProblem(CustodyError):
-    """{problem}."""
-
-    code = "outside"
-
-
-class UnexpectedProblem(CustodyError):
-    """Unexpected {type} at {place}; please report it (CUSTODY_SYNC_DEBUG=1 shows the traceback)."""
-
-    code = "unexpected"
-
-
-class Interrupted(CustodyError, Transient):
-    """Interrupted; what was under way is settled by the next run or by `custody-sync repair`."""
-
-    code = "interrupted"
-    exit_code = 130

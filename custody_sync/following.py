@@ -10,9 +10,19 @@ from collections.abc import Mapping, Sequence
 
 from custody_sync.errors import CustodyError
 from custody_sync.ledger import Ledger
-from custody_sync.model import Erasure, Fact, Outcome, Placement, PlacementState, Removal, Restored
+from custody_sync.model import (
+    Erasure,
+    Fact,
+    Outcome,
+    Placement,
+    PlacementState,
+)
 from custody_sync.placing import Placer
 from custody_sync.removal import Mandate, Remover
+from custody_sync.results import (
+    Removal,
+    Restored,
+)
 from custody_sync.stores import Gate
 
 MOST_LINKS = 20

@@ -19,8 +19,19 @@ from custody_sync.errors import (
 from custody_sync.faultpoints import FaultPoint
 from custody_sync.finishing import Finishing, together
 from custody_sync.ledger import Ledger, Place
-from custody_sync.model import Capability, Entry, Fact, Label, Outcome, Placement, PlacementState, Restored
+from custody_sync.model import (
+    Capability,
+    Entry,
+    Fact,
+    Label,
+    Outcome,
+    Placement,
+    PlacementState,
+)
 from custody_sync.removal import NOT_CONFIGURED, Mandate, Remover
+from custody_sync.results import (
+    Restored,
+)
 from custody_sync.runtime import Runtime
 from custody_sync.stores import Gate, describe
 

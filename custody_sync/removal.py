@@ -17,7 +17,16 @@ from custody_sync.errors import CustodyError, NoProof, Refused, Transient
 from custody_sync.faultpoints import FaultPoint
 from custody_sync.finishing import together
 from custody_sync.ledger import Ledger, Remove
-from custody_sync.model import Capability, Entry, Outcome, Placement, PlacementState, Removal
+from custody_sync.model import (
+    Capability,
+    Entry,
+    Outcome,
+    Placement,
+    PlacementState,
+)
+from custody_sync.results import (
+    Removal,
+)
 from custody_sync.runtime import Runtime
 from custody_sync.stores import Gate, describe
 

@@ -31,7 +31,7 @@ from custody_sync.errors import (
 )
 from custody_sync.faultpoints import FaultPoint
 from custody_sync.model import ERASED_ID, Capability, Entry, Fact, Hit, Label, Level, Limits
-from custody_sync.ports import capabilities
+from custody_sync.ports import Store, capabilities
 from custody_sync.runtime import Runtime
 from custody_sync.shown import Spoiled, read_entry
 
@@ -304,7 +304,7 @@ def describe(error: BaseException) -> str:
 
 
 def open_gates(
-    stores: Iterable[Any],
+    stores: Iterable[Store],
     runtime: Runtime,
     deadlines: Deadlines,
     superseded: Superseded | Mapping[str, Superseded],

@@ -19,18 +19,20 @@ from custody_sync.ledger import Ledger
 from custody_sync.model import (
     Event,
     Fact,
-    ForgetResult,
     Json,
     Page,
     Placement,
     Provenance,
+)
+from custody_sync.ports import Store, Validator
+from custody_sync.removal import Patience
+from custody_sync.results import (
+    ForgetResult,
     RepairResult,
     RetractResult,
     VerifyResult,
     WriteResult,
 )
-from custody_sync.ports import Validator
-from custody_sync.removal import Patience
 from custody_sync.runtime import Runtime
 from custody_sync.stores import Deadlines, Superseded
 
@@ -148,7 +150,7 @@ class Coordinator:
         ledger: Ledger | str,
         *,
         create: bool = False,
-        stores: Iterable[Any] = (),
+        stores: Iterable[Store] = (),
         validators: Sequence[Validator] = (),
         runtime: Runtime | None = None,
         deadlines: Deadlines | None = None,

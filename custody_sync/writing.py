@@ -23,13 +23,15 @@ from custody_sync.model import (
     Placement,
     PlacementState,
     Provenance,
-    Removal,
-    WriteResult,
 )
 from custody_sync.placing import Placer, Put
 from custody_sync.proposing import Proposals, Request
 from custody_sync.recording import NOT_COMMITTED, Recorder, Unrecorded
 from custody_sync.removal import Mandate, all_gone
+from custody_sync.results import (
+    Removal,
+    WriteResult,
+)
 from custody_sync.runtime import Runtime
 from custody_sync.stores import Gate
 

@@ -11,7 +11,17 @@ from datetime import datetime
 from custody_sync.errors import StoreError, StoreUnavailable
 from custody_sync.ledger import Ledger
 from custody_sync.ledger.storage import Unaccounted
-from custody_sync.model import MAX_SKEW, Entry, Leftover, PlacementState, Seen, Standing, read_instant
+from custody_sync.model import (
+    MAX_SKEW,
+    Entry,
+    Leftover,
+    PlacementState,
+    Standing,
+    read_instant,
+)
+from custody_sync.results import (
+    Seen,
+)
 from custody_sync.shown import Circle, Spoiled
 from custody_sync.stores import Gate
 

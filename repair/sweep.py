@@ -35,16 +35,18 @@ from custody_sync.model import (
     Leftover,
     Outcome,
     Placement,
-    Repaired,
-    RepairResult,
-    Restored,
-    Seen,
 )
 from custody_sync.placing import Placer
 from custody_sync.removal import Mandate, Remover
 from custody_sync.repair.lease import Lease
 from custody_sync.repair.listing import Candidate, Listing, ended, sort_out
 from custody_sync.repair.spool import Spool
+from custody_sync.results import (
+    Repaired,
+    RepairResult,
+    Restored,
+    Seen,
+)
 from custody_sync.runtime import Runtime
 from custody_sync.stores import Gate, describe
 

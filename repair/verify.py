@@ -13,8 +13,18 @@ from custody_sync.canonical import check_name
 from custody_sync.errors import CustodyError, InvalidInput, NotRemoved, UnknownFact
 from custody_sync.finishing import together
 from custody_sync.ledger import Ledger
-from custody_sync.model import Capability, Outcome, Placement, PlacementState, Removal, Standing, VerifyResult
+from custody_sync.model import (
+    Capability,
+    Outcome,
+    Placement,
+    PlacementState,
+    Standing,
+)
 from custody_sync.removal import NOT_CONFIGURED, Mandate, Remover, all_gone
+from custody_sync.results import (
+    Removal,
+    VerifyResult,
+)
 from custody_sync.stores import Gate, describe
 
 CONCURRENCY = 32

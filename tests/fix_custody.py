@@ -19,8 +19,17 @@ from custody_sync.coordinator import AsyncCoordinator
 from custody_sync.errors import CustodyError
 from custody_sync.faultpoints import FaultPoint
 from custody_sync.ledger import Ledger
-from custody_sync.model import Capability, Fact, Label, Provenance, WriteResult, format_instant
+from custody_sync.model import (
+    Capability,
+    Fact,
+    Label,
+    Provenance,
+    format_instant,
+)
 from custody_sync.removal import Patience
+from custody_sync.results import (
+    WriteResult,
+)
 from custody_sync.runtime import Runtime
 from custody_sync.testing import FaultPlan, ManualClock, MemoryStore, testing_runtime
 

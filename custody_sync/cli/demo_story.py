@@ -19,7 +19,15 @@ from custody_sync.cli.output import Output
 from custody_sync.coordinator import AsyncCoordinator
 from custody_sync.errors import InvalidInput
 from custody_sync.ledger import Ledger
-from custody_sync.model import Erasure, Outcome, Provenance, RepairResult, Standing
+from custody_sync.model import (
+    Erasure,
+    Outcome,
+    Provenance,
+    Standing,
+)
+from custody_sync.results import (
+    RepairResult,
+)
 from custody_sync.runtime import Runtime
 from custody_sync.testing.postgres import EmbeddedPostgres
 

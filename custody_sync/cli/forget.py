@@ -23,7 +23,14 @@ from custody_sync.cli.session import Proof, open_custody, open_ledger, proof_of,
 from custody_sync.coordinator import AsyncCoordinator
 from custody_sync.errors import CustodyError, InvalidInput, LedgerError, UnknownFact
 from custody_sync.ledger import Ledger
-from custody_sync.model import Erasure, Fact, ForgetResult, PlacementState
+from custody_sync.model import (
+    Erasure,
+    Fact,
+    PlacementState,
+)
+from custody_sync.results import (
+    ForgetResult,
+)
 from custody_sync.settings import load_settings
 
 DONE, FINDING, PARTIAL, REFUSED = 0, 1, 3, 4

@@ -24,6 +24,7 @@ from custody_sync.cli.history import history
 from custody_sync.cli.importing import import_
 from custody_sync.cli.init import init
 from custody_sync.cli.output import Output, abandon, prepare_streams
+from custody_sync.cli.problems import Interrupted, OutsideProblem, UnexpectedProblem, UsageProblem
 from custody_sync.cli.read import read
 from custody_sync.cli.repair import repair
 from custody_sync.cli.retract import retract
@@ -31,7 +32,7 @@ from custody_sync.cli.sentences import ended, outside
 from custody_sync.cli.stores import stores
 from custody_sync.cli.verify import verify
 from custody_sync.cli.write import write
-from custody_sync.errors import CustodyError, Interrupted, OutsideProblem, UnexpectedProblem, UsageProblem
+from custody_sync.errors import CustodyError
 
 COMMANDS: dict[str, Callable[..., int]] = {
     "init": init,

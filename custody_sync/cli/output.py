@@ -22,10 +22,19 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from custody_sync.cli.problems import OutsideProblem
 from custody_sync.cli.sentences import sentence, told
 from custody_sync.cli.tables import print_blocks, print_table
-from custody_sync.errors import CustodyError, OutsideProblem
-from custody_sync.model import Erasure, Outcome, Removal, Restored, format_instant
+from custody_sync.errors import CustodyError
+from custody_sync.model import (
+    Erasure,
+    Outcome,
+    format_instant,
+)
+from custody_sync.results import (
+    Removal,
+    Restored,
+)
 
 PIPE_WIDTH = 20_000
 """Nothing is wrapped where no terminal ends the line; a fold would break a text in two."""

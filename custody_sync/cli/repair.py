@@ -22,7 +22,16 @@ from custody_sync.cli.options import (
 from custody_sync.cli.output import Output
 from custody_sync.cli.session import open_custody, run
 from custody_sync.ledger import Ledger
-from custody_sync.model import REPAIR_MIN_AGE, Erasure, Outcome, Repaired, RepairResult, format_instant
+from custody_sync.model import (
+    REPAIR_MIN_AGE,
+    Erasure,
+    Outcome,
+    format_instant,
+)
+from custody_sync.results import (
+    Repaired,
+    RepairResult,
+)
 from custody_sync.settings import load_settings
 
 DONE, FINDING, PARTIAL = 0, 1, 3

@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from custody_sync.errors import BreakerOpen, CustodyError, LedgerNotFound, MissingExtra, OutsideProblem
+from custody_sync.cli.problems import OutsideProblem
+from custody_sync.errors import BreakerOpen, CustodyError, LedgerNotFound, MissingExtra
 
 _PLAIN = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError)
 _ARGUMENT = re.compile(r"\bmax_removals=")

@@ -17,7 +17,13 @@ from custody_sync.cli.options import (
 )
 from custody_sync.cli.output import Output, plain
 from custody_sync.cli.session import Proof, open_custody, proof_of, run
-from custody_sync.model import Outcome, VerifyResult, format_instant
+from custody_sync.model import (
+    Outcome,
+    format_instant,
+)
+from custody_sync.results import (
+    VerifyResult,
+)
 from custody_sync.settings import load_settings
 
 _BY_WEIGHT = (

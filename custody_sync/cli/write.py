@@ -19,7 +19,12 @@ from custody_sync.cli.options import (
 )
 from custody_sync.cli.output import Output
 from custody_sync.cli.session import open_custody, run
-from custody_sync.model import Provenance, WriteResult
+from custody_sync.model import (
+    Provenance,
+)
+from custody_sync.results import (
+    WriteResult,
+)
 from custody_sync.settings import load_settings
 
 DONE, PARTIAL = 0, 3

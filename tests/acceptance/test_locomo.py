@@ -18,7 +18,13 @@ from fix_oracle import Oracle
 from fix_world import World, open_busy_world
 
 from custody_sync import AsyncCoordinator, Ledger
-from custody_sync.model import Erasure, Outcome, WriteResult
+from custody_sync.model import (
+    Erasure,
+    Outcome,
+)
+from custody_sync.results import (
+    WriteResult,
+)
 
 FOLDER = Path(__file__).parents[3] / "shared" / "data" / "locomo"
 # Three of the ten have a John, so that erasing one of them must tell him from the others.

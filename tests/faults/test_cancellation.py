@@ -14,7 +14,14 @@ from fix_custody import ACTOR, LATER, Desk, open_desk
 
 from custody_sync import errors
 from custody_sync.faultpoints import FaultPoint
-from custody_sync.model import Entry, Fact, Label, RepairResult
+from custody_sync.model import (
+    Entry,
+    Fact,
+    Label,
+)
+from custody_sync.results import (
+    RepairResult,
+)
 from custody_sync.testing import ManualClock, MemoryStore
 
 

@@ -11,7 +11,12 @@ import pytest
 
 from custody_sync.cli.output import Output, plain, visible
 from custody_sync.errors import MissingExtra
-from custody_sync.model import Outcome, Removal
+from custody_sync.model import (
+    Outcome,
+)
+from custody_sync.results import (
+    Removal,
+)
 
 
 @pytest.mark.parametrize(
