@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Any
 
 from custody_sync.model import Entry, Fact, Label
@@ -29,24 +29,20 @@ def entry_of(store: str, row: tuple[Any, ...], text: str | None = None) -> Entry
     if fact_id is None or ledger_id is None:
         fact_id = ledger_id = space = stored_at = None
     # Our keys are `label.key`; the generation of a row that is called otherwise is not known.
-    own = f"{fact_id}."
+    named, dot, generation = key.rpartition(".")
     return Entry(
         store=store,
         external_id=key,
         fact_id=fact_id,
-        stored_at=_in_utc(stored_at),
+        stored_at=None if stored_at is None else stored_at.astimezone(UTC),
         text=text,
         ledger_id=ledger_id,
         space=space,
-        created_at=_in_utc(created_at),
-        generation=key[len(own) :] if fact_id is not None and key.startswith(own) else None,
+        created_at=None if created_at is None else created_at.astimezone(UTC),
+        generation=generation if dot and named == fact_id else None,
     )
 
 
 def score_of(similarity: float | None) -> float | None:
     """Return a similarity; a row without direction has none."""
     return None if similarity is None or math.isnan(similarity) else similarity
-
-
-def _in_utc(instant: datetime | None) -> datetime | None:
-    return None if instant is None else instant.astimezone(UTC)

@@ -278,9 +278,12 @@ def unaccounted(
         AND (p.until IS NULL OR p.until > :now)
     )
     """
-    # No fact has an empty id, so it stands for one that cannot be.
-    asked = {key: fact_id if is_text(fact_id) else "" for key, fact_id in pairs.items() if is_text(key)}
-    parameters = {"pairs": json.dumps(asked), "store": store, "keep": keep, "now": format_instant(now)}
+    asked, text = pairs, json.dumps(pairs)
+    if "\\u" in text:
+        # No fact has an empty id, so it stands for one that cannot be.
+        asked = {key: fact_id if is_text(fact_id) else "" for key, fact_id in pairs.items() if is_text(key)}
+        text = json.dumps(asked)
+    parameters = {"pairs": text, "store": store, "keep": keep, "now": format_instant(now)}
     found = [
         Unaccounted(
             external_id,
@@ -291,6 +294,8 @@ def unaccounted(
         )
         for external_id, standing, state, owner in conn.execute(query, parameters)
     ]
+    if asked is pairs:
+        return found
     odd = [external_id for external_id in pairs if external_id not in asked]
     standings = known(conn, [pairs[external_id] for external_id in odd])
     return found + [Unaccounted(key, pairs[key], standings[pairs[key]], None, None) for key in odd]

@@ -1,0 +1,60 @@
+"""Rows that a store shows: the quick look passes only what the careful one would leave as it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from custody_sync.model import Entry
+from custody_sync.shown import Spoiled, read_entry
+
+PLAIN = Entry(
+    store="s",
+    external_id="f.1",
+    fact_id="f",
+    ledger_id="l",
+    space="org",
+    stored_at=datetime(2026, 9, 1, tzinfo=UTC),
+    generation="1",
+)
+
+
+def test_a_plain_row_is_passed_on_as_it_is() -> None:
+    """Nothing is copied for what nearly every row looks like."""
+    assert read_entry(PLAIN, "s") is PLAIN
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"fact_id": ""}, "fact_id"),
+        ({"fact_id": "x" * 1001}, "fact_id"),
+        ({"fact_id": "f\x00"}, "fact_id"),
+        ({"external_id": ""}, "external_id"),
+        ({"external_id": "\ud800"}, "external_id"),
+        ({"external_id": 7}, "external_id"),
+        ({"space": 7}, "space"),
+        ({"scope": ["a"]}, "scope"),
+        ({"generation": "\x00"}, "generation"),
+        ({"ledger_id": "\ud800"}, "ledger_id"),
+        ({"text": b"x"}, "text"),
+    ],
+)
+def test_a_spoiled_row_is_named_whatever_else_is_plain(change: dict[str, Any], problem: str) -> None:
+    """One odd field is enough, and the sentence says which."""
+    shown = read_entry(replace(PLAIN, **change), "s")
+    assert isinstance(shown, Spoiled)
+    assert problem in shown.problem
+
+
+def test_dates_and_stores_are_put_right() -> None:
+    """Another zone becomes UTC, a naive date dates nothing, and a row belongs to the store that showed it."""
+    zoned = PLAIN.stored_at and PLAIN.stored_at.astimezone(timezone(timedelta(hours=2)))
+    for row in (replace(PLAIN, stored_at=zoned), replace(PLAIN, store="other")):
+        assert read_entry(row, "s") == PLAIN
+    naive = read_entry(replace(PLAIN, stored_at=datetime(2026, 9, 1)), "s")
+    assert isinstance(naive, Entry)
+    assert naive.stored_at is None
