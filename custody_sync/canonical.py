@@ -55,7 +55,7 @@ def canonical_plain(document: dict[str, Any]) -> str:
 
 def quoted(text: str | None) -> str:
     """Return the RFC 8785 form of a string, or of nothing."""
-    return "null" if text is None else _quote(text)
+    return "null" if text is None else quote(text)
 
 
 def parse(text: str | bytes) -> Any:
@@ -87,7 +87,8 @@ def _make_encoder() -> Callable[[dict[str, Any]], str]:
 
 
 _encode = _make_encoder()
-_quote: Callable[[str], str] = json.encoder.encode_basestring
+quote: Callable[[str], str] = json.encoder.encode_basestring
+"""Returns the RFC 8785 form of a string."""
 
 
 def check_value(value: object, field: str = "value") -> Json:

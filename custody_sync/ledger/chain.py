@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from custody_sync.canonical import canonical, canonical_plain, parse, quoted
+from custody_sync.canonical import canonical, canonical_plain, parse, quote, quoted
 from custody_sync.ledger.drafts import (
     Assert,
     Confirm,
@@ -81,10 +81,11 @@ def _body_around(
     draft: Draft, kind: EventKind, data: dict[str, Json], sections: dict[str, Section]
 ) -> tuple[str, str]:
     """Write the canonical body but for `prev`, `seq` and `tx_time`; RFC 8785 sorts its keys as here."""
-    sealed = ",".join(f'"{name}":"{sections[name].commitment}"' for name in SECTIONS if name in sections)
+    # The sections come in the order of `SECTIONS`, which is the order of their names.
+    sealed = ",".join([f'"{name}":"{section.commitment}"' for name, section in sections.items()])
     start = (
-        f'{{"actor":{quoted(draft.actor)},"data":{canonical_plain(data)},'
-        f'"event_id":{quoted(draft.event_id)},"fact_id":{quoted(draft.fact_id)},"kind":"{kind.value}","prev":"'
+        f'{{"actor":{quote(draft.actor)},"data":{canonical_plain(data)},'
+        f'"event_id":{quote(draft.event_id)},"fact_id":{quote(draft.fact_id)},"kind":"{kind.value}","prev":"'
     )
     return start, f'","receipt_id":{quoted(draft.receipt_id)},"sealed":{{{sealed}}},"seq":'
 
@@ -102,7 +103,7 @@ def _erasable(draft: Draft) -> Iterator[tuple[str, Mapping[str, Json], str]]:
         yield (
             "identity",
             identity,
-            f'{{"predicate":{quoted(fact.predicate)},"space":{quoted(fact.space)},"subject":{quoted(fact.subject)}}}',
+            f'{{"predicate":{quote(fact.predicate)},"space":{quote(fact.space)},"subject":{quote(fact.subject)}}}',
         )
     elif not isinstance(draft, Place | Remove) and draft.reason is not None:
         yield "identity", {"reason": draft.reason}, f'{{"reason":{quoted(draft.reason)}}}'
@@ -119,6 +120,8 @@ def _content(draft: Assert) -> tuple[Mapping[str, Json], str]:
     content: dict[str, Json] = {"text": draft.fact.text, "value": draft.fact.value}
     if draft.request is not None:
         content["request"] = draft.request
+    if isinstance(draft.fact.value, str) and draft.fact.text is not None and draft.request is None:
+        return content, f'{{"text":{quote(draft.fact.text)},"value":{quote(draft.fact.value)}}}'
     if isinstance(draft.fact.value, str | bool | None):
         return content, canonical_plain(content)
     form = canonical(content).decode()
@@ -130,8 +133,8 @@ def _ref(placement: Placement) -> tuple[Json, str]:
     external_id, scope, store = placement.external_id, placement.scope, placement.store
     stored_at = _instant(placement.stored_at)
     form = (
-        f'{{"external_id":{quoted(external_id)},"scope":{quoted(scope)},'
-        f'"store":{quoted(store)},"stored_at":{quoted(stored_at)}}}'
+        f'{{"external_id":{quote(external_id)},"scope":{quoted(scope)},'
+        f'"store":{quote(store)},"stored_at":{quoted(stored_at)}}}'
     )
     return {"external_id": external_id, "scope": scope, "store": store, "stored_at": stored_at}, form
 
@@ -176,7 +179,7 @@ def _instant(instant: datetime | None) -> str | None:
 
 
 def _stores(placements: tuple[Placement, ...]) -> list[Json]:
-    return list(dict.fromkeys(p.store for p in placements))
+    return list(dict.fromkeys([p.store for p in placements]))
 
 
 def seal(prepared: Prepared, *, seq: int, tx_time: str, prev: str) -> tuple[str, str]:

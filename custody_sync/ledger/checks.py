@@ -76,8 +76,11 @@ def check_fact(fact: Fact) -> None:
     Raises:
         InvalidInput: the field and its problem in one sentence.
     """
-    for field in ("fact_id", "space", "subject", "predicate", "actor"):
-        check_name(getattr(fact, field), field)
+    check_name(fact.fact_id, "fact_id")
+    check_name(fact.space, "space")
+    check_name(fact.subject, "subject")
+    check_name(fact.predicate, "predicate")
+    check_name(fact.actor, "actor")
     check_optional(fact.receipt_id, "receipt_id")
     check_optional(fact.supersedes, "supersedes")
     check_value(fact.value)
