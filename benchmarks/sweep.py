@@ -40,7 +40,7 @@ from custody_sync.testing.postgres import EmbeddedPostgres
 BOUND: Bound = {"sweep_ratio": {"most": 1.5}, "memory_mb": {"most": 100}}
 TABLE, DIMENSIONS, NAME = "memories", 8, "pgvector"
 AT_ONCE = Deadlines().concurrency
-PAGE, BATCH = 5_000, 2_000
+PAGE, BATCH = 5_000, 10_000
 COLUMNS = "key, fact_id, ledger_id, space, stored_at, custody, text, embedding"
 
 

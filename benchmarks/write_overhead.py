@@ -1,7 +1,7 @@
 """What custody costs per write, beside the stores' own time and one durable commit.
 
 Three comparisons, each against a floor that writes the very rows ours wrote, with the same
-schema, pragmas and groups, in a copy of the same ledger of 20,000 facts:
+schema, pragmas and groups, in a copy of the same ledger of 50,000 facts:
 
 * a write through three stores of 20 ms, one at a time, and its CPU at 32 at once;
 * `ledger.append` with 64 at once;
@@ -71,7 +71,7 @@ class Size:
     appends: int
 
 
-FULL = Size(held=20_000, pairs=150, busy=960, busy_rounds=5, rounds=45, appends=640)
+FULL = Size(held=50_000, pairs=150, busy=960, busy_rounds=3, rounds=25, appends=1280)
 QUICK = Size(held=200, pairs=4, busy=64, busy_rounds=1, rounds=2, appends=128)
 
 
