@@ -99,23 +99,25 @@ class Circle:
 
     def __init__(self) -> None:
         self._anchor: Entry | None = None
+        self._anchor_id: str | None = None
         self._met = self._rows = self._since = 0
         self._renew = 1
 
     def length_at(self, row: Entry | Spoiled) -> int | None:
         """Take the next row; return how many rows a round has once it has come back too often."""
         self._rows += 1
-        if isinstance(row, Spoiled) or row.external_id in ("", NAMELESS):
-            # Many such rows may look alike.
-            return None
-        anchor = self._anchor
         # Ids differ nearly always, and are compared much faster than whole entries.
-        if anchor is not None and row.external_id == anchor.external_id and row == anchor:
+        if row.external_id == self._anchor_id and row == self._anchor:
             self._met += 1
             if self._met >= REPEATS:
                 return (self._rows - self._since) // REPEATS
-        if self._rows >= self._renew:
-            self._anchor, self._since, self._met = row, self._rows, 0
+        if (
+            self._rows >= self._renew
+            and not isinstance(row, Spoiled)
+            and row.external_id not in ("", NAMELESS)
+        ):
+            # Rows without an id of their own may look alike, and are never remembered.
+            self._anchor, self._anchor_id, self._since, self._met = row, row.external_id, self._rows, 0
             self._renew = self._rows * 2
         return None
 

@@ -25,7 +25,8 @@ from custody_sync.results import (
 from custody_sync.shown import Circle, Spoiled
 from custody_sync.stores import Gate
 
-BATCH = 2000
+BATCH = 10_000
+"""Entries the ledger is asked about at once; with few hand-overs the question hides behind the listing."""
 SPOILED_NAMED = 20
 """More spoiled rows of one store than these are only counted."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import uuid
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
@@ -272,7 +272,8 @@ class Ledger:
             keep: whether the store's policy keeps entries of superseded facts.
         """
         check_name(store, "store")
-        _check_strings([*pairs, *pairs.values()], "pairs")
+        _check_strings(pairs.keys(), "pairs")
+        _check_strings(pairs.values(), "pairs")
         return await self._storage.unaccounted(store, pairs, keep)
 
     async def head(self) -> Head:
@@ -321,7 +322,10 @@ def _check_limit(limit: int) -> int:
     return limit
 
 
-def _check_strings(texts: Iterable[object], field: str) -> None:
+def _check_strings(texts: Collection[object], field: str) -> None:
+    # Looking at the types first is several times faster for a large batch of plain strings.
+    if set(map(type, texts)) <= {str}:
+        return
     if not all(isinstance(text, str) for text in texts):
         raise InvalidInput(field=field, problem="must be strings")
 

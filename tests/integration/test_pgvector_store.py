@@ -16,6 +16,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool
 
+from custody_sync.adapters._pgvector_rows import entry_of
 from custody_sync.adapters.pgvector import PgVectorStore
 from custody_sync.errors import (
     InvalidInput,
@@ -598,3 +599,20 @@ async def test_a_lost_server_is_unavailable(connect: Connect, database_uri: str)
         await case.put()
     await case.put()
     assert len(await case.listed()) == 2
+
+
+def test_a_row_becomes_the_entry_that_its_fields_name() -> None:
+    """Entries are made by position for speed, and are what naming every field would have made."""
+    when = datetime(2026, 9, 1, tzinfo=UTC)
+    row = ("fact.gen", "fact", "ledger", "org", when, when)
+    assert entry_of("store", row, "text") == Entry(
+        store="store",
+        external_id="fact.gen",
+        fact_id="fact",
+        stored_at=when,
+        text="text",
+        ledger_id="ledger",
+        space="org",
+        created_at=when,
+        generation="gen",
+    )
