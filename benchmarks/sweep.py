@@ -33,6 +33,7 @@ from custody_sync.adapters.pgvector import PgVectorStore
 from custody_sync.faultpoints import FaultPoint
 from custody_sync.ledger import Assert
 from custody_sync.model import Fact, Label, Outcome, Placement, Provenance
+from custody_sync.repair.listing import BATCH
 from custody_sync.runtime import Runtime
 from custody_sync.stores import Deadlines
 from custody_sync.testing.postgres import EmbeddedPostgres
@@ -40,7 +41,7 @@ from custody_sync.testing.postgres import EmbeddedPostgres
 BOUND: Bound = {"sweep_ratio": {"most": 1.5}, "memory_mb": {"most": 100}}
 TABLE, DIMENSIONS, NAME = "memories", 8, "pgvector"
 AT_ONCE = Deadlines().concurrency
-PAGE, BATCH = 5_000, 10_000
+PAGE = 5_000
 COLUMNS = "key, fact_id, ledger_id, space, stored_at, custody, text, embedding"
 
 
