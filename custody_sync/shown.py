@@ -7,8 +7,10 @@ is named as spoiled.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import cast
 
 from custody_sync.canonical import MAX_NAME_CHARS, check_name, check_text
 from custody_sync.errors import InvalidInput
@@ -34,7 +36,7 @@ def read_entry(row: object, store: str) -> Entry | Spoiled:
     An entry belongs to the store that showed it, whatever the adapter wrote into it. An unlabelled
     one is only counted.
     """
-    if type(row) is Entry and row.store == store and _is_plain(row):
+    if type(row) is Entry and _are_plain([row], store):
         return row
     if not isinstance(row, Entry):
         return Spoiled(NAMELESS, None, f"it is {type(row).__name__}, not an Entry")
@@ -47,24 +49,37 @@ def read_entry(row: object, store: str) -> Entry | Spoiled:
         return Spoiled(_printable(row.external_id), ledger_id, str(error).rstrip("."))
 
 
-def _is_plain(row: Entry) -> bool:
-    """Tell at a look whether a row is what nearly all are: labelled, in ASCII, dated in UTC."""
-    fact_id, external_id, ledger_id = row.fact_id, row.external_id, row.ledger_id
-    if not (type(fact_id) is str and type(external_id) is str and type(ledger_id) is str):
+def read_page(rows: Sequence[object], store: str) -> list[Entry | Spoiled]:
+    """Read rows as `read_entry` does, looking at a whole page at once where nothing in it is odd."""
+    if rows and set(map(type, rows)) == {Entry}:
+        entries = cast(list[Entry], list(rows))
+        if _are_plain(entries, store):
+            return [*entries]
+    return [read_entry(row, store) for row in rows]
+
+
+def _are_plain(rows: Sequence[Entry], store: str) -> bool:
+    """Tell at a look whether rows are what nearly all are: labelled, in ASCII, dated in UTC."""
+    fact_ids = [row.fact_id for row in rows]
+    external_ids = [row.external_id for row in rows]
+    named = [*fact_ids, *external_ids, *[row.ledger_id for row in rows], *[row.store for row in rows]]
+    more = [text for row in rows for text in (row.space, row.scope, row.generation) if text is not None]
+    if set(map(type, named)) != {str} or not set(map(type, more)) <= {str}:
         return False
-    if not fact_id.strip() or not external_id or len(fact_id) > MAX_NAME_CHARS:
-        return False
-    said = f"{fact_id}{external_id}{ledger_id}"
-    for more in (row.space, row.scope, row.generation):
-        if more is not None:
-            if type(more) is not str:
-                return False
-            said += more
-    if not said.isascii() or "\x00" in said or not (row.text is None or type(row.text) is str):
-        return False
-    stored_at, created_at = row.stored_at, row.created_at
-    return (stored_at is None or (type(stored_at) is datetime and stored_at.tzinfo is UTC)) and (
-        created_at is None or (type(created_at) is datetime and created_at.tzinfo is UTC)
+    said = "".join(cast(list[str], named + more))
+    texts = {type(row.text) for row in rows}
+    dates = [date for row in rows for date in (row.stored_at, row.created_at) if date is not None]
+    names = cast(list[str], fact_ids)
+    return (
+        {row.store for row in rows} == {store}
+        and said.isascii()
+        and "\x00" not in said
+        and all(external_ids)
+        and all(map(str.strip, names))
+        and max(map(len, names)) <= MAX_NAME_CHARS
+        and texts <= {str, type(None)}
+        and set(map(type, dates)) <= {datetime}
+        and all(date.tzinfo is UTC for date in dates)
     )
 
 
@@ -93,33 +108,35 @@ def _printable(external_id: object) -> str:
 class Circle:
     """Notices a listing that runs in a circle, remembering no more than one entry (Brent's method).
 
-    The remembered entry is replaced after 1, 2, 4, 8, … rows, so whatever the circle's length, one
+    The remembered entry is replaced after 1, 2, 4, 8, … pages, so whatever the circle's length, one
     is soon remembered for several rounds.
     """
 
     def __init__(self) -> None:
         self._anchor: Entry | None = None
-        self._anchor_id: str | None = None
-        self._met = self._rows = self._since = 0
+        self._met = self._rows = self._since = self._pages = 0
         self._renew = 1
 
-    def length_at(self, row: Entry | Spoiled) -> int | None:
-        """Take the next row; return how many rows a round has once it has come back too often."""
-        self._rows += 1
+    def length_in(self, page: Sequence[Entry | Spoiled]) -> int | None:
+        """Take the next page; return how many rows a round has once an entry has come back too often."""
         # Ids differ nearly always, and are compared much faster than whole entries.
-        if row.external_id == self._anchor_id and row == self._anchor:
-            self._met += 1
-            if self._met >= REPEATS:
-                return (self._rows - self._since) // REPEATS
-        if (
-            self._rows >= self._renew
-            and not isinstance(row, Spoiled)
-            and row.external_id not in ("", NAMELESS)
-        ):
+        if self._anchor is not None and self._anchor.external_id in [row.external_id for row in page]:
+            for at, row in enumerate(page, self._rows + 1):
+                self._met += row == self._anchor
+                if self._met >= REPEATS:
+                    return (at - self._since) // REPEATS
+        self._rows += len(page)
+        self._pages += 1
+        if self._pages >= self._renew:
             # Rows without an id of their own may look alike, and are never remembered.
-            self._anchor, self._anchor_id, self._since, self._met = row, row.external_id, self._rows, 0
-            self._renew = self._rows * 2
+            usable = (
+                (at, row)
+                for at, row in zip(range(self._rows, 0, -1), reversed(page), strict=False)
+                if isinstance(row, Entry) and row.external_id not in ("", NAMELESS)
+            )
+            self._since, self._anchor = next(usable, (0, None))
+            self._met, self._renew = 0, self._pages * 2
         return None
 
 
-__all__ = ["Circle", "Spoiled", "read_entry"]
+__all__ = ["Circle", "Spoiled", "read_entry", "read_page"]

@@ -33,7 +33,7 @@ from custody_sync.faultpoints import FaultPoint
 from custody_sync.model import ERASED_ID, Capability, Entry, Fact, Hit, Label, Level, Limits
 from custody_sync.ports import Store, capabilities
 from custody_sync.runtime import Runtime
-from custody_sync.shown import Spoiled, read_entry
+from custody_sync.shown import Spoiled, read_entry, read_page
 
 T = TypeVar("T")
 Superseded = Literal["remove", "keep"]
@@ -206,7 +206,7 @@ class Gate:
     async def pages(self, size: int) -> AsyncGenerator[list[Entry | Spoiled]]:
         """Yield what the store lists, in pages; what came before an error is yielded before it is raised."""
         rows: AsyncIterator[Any] | None = None
-        page: list[Entry | Spoiled] = []
+        page: list[Any] = []
 
         async def fill() -> bool:
             nonlocal rows
@@ -214,7 +214,7 @@ class Gate:
             until = now() + PAGE_SECONDS
             rows = aiter(self.store.list_entries()) if rows is None else rows
             async for row in rows:
-                page.append(read_entry(row, self.name))
+                page.append(row)
                 if len(page) >= size or now() >= until:
                     return True
             return False
@@ -227,10 +227,10 @@ class Gate:
                     more = await self._call("list", self._deadlines.listing, fill)
                 except StoreError:
                     if page:
-                        yield page
+                        yield read_page(page, self.name)
                     raise
                 if page:
-                    yield page
+                    yield read_page(page, self.name)
         finally:
             if isinstance(rows, AsyncGenerator):
                 with contextlib.suppress(StoreError):

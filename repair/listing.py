@@ -61,20 +61,22 @@ class Listing:
     _circle: Circle = field(default_factory=Circle)
 
     def take(self, page: list[Entry | Spoiled], ledger_id: str) -> list[Entry]:
-        """Count a page, up to where the listing runs in a circle, and return what has this ledger's label."""
-        ours: list[Entry] = []
+        """Count a page and return what has this ledger's label; nothing of one that came before."""
+        if (length := self._circle.length_in(page)) is not None:
+            # The breaker goes by what there is, not by how often it was shown.
+            self.labelled, self.scanned = self.labelled * length // max(self.scanned, 1), length
+            self.circles = True
+            return []
+        ours = [
+            row
+            for row in page
+            if isinstance(row, Entry) and row.fact_id is not None and row.ledger_id == ledger_id
+        ]
         for row in page:
-            if (length := self._circle.length_at(row)) is not None:
-                # The breaker goes by what there is, not by how often it was shown.
-                self.labelled, self.scanned = self.labelled * length // max(self.scanned, 1), length
-                self.circles = True
-                break
-            self.scanned += 1
             if isinstance(row, Spoiled):
                 self._name(row, ledger_id)
-            elif row.fact_id is not None and row.ledger_id == ledger_id:
-                self.labelled += 1
-                ours.append(row)
+        self.scanned += len(page)
+        self.labelled += len(ours)
         return ours
 
     def _name(self, row: Spoiled, ledger_id: str) -> None:
@@ -124,10 +126,11 @@ async def sort_out(
 async def _sort_batch(
     ledger: Ledger, gate: Gate, ours: list[Entry], cutoff: datetime, now: datetime, listing: Listing
 ) -> list[Candidate]:
-    batch = {entry.external_id: entry for entry in ours}
-    pairs = {external_id: entry.fact_id or "" for external_id, entry in batch.items()}
+    pairs = {entry.external_id: entry.fact_id or "" for entry in ours}
     candidates: list[Candidate] = []
-    for found in await ledger.unaccounted(gate.name, pairs, keep=gate.keeps):
+    unaccounted = await ledger.unaccounted(gate.name, pairs, keep=gate.keeps)
+    batch = {entry.external_id: entry for entry in ours} if unaccounted else {}
+    for found in unaccounted:
         entry = batch[found.external_id]
         seen = Seen(store=gate.name, external_id=entry.external_id, fact_id=entry.fact_id or "")
         if found.state is PlacementState.DUE and found.owner == entry.fact_id:

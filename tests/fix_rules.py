@@ -10,7 +10,7 @@ from fix_ledger import START, Drafts
 from custody_sync.errors import Refused
 from custody_sync.ledger.chain import GENESIS, prepare
 from custody_sync.ledger.drafts import Draft
-from custody_sync.ledger.rules import Group
+from custody_sync.ledger.rules import Group, event_of
 from custody_sync.ledger.state import Position, State
 from custody_sync.model import Event, PlacementState
 from custody_sync.testing import ManualClock, SteppingIds
@@ -28,7 +28,7 @@ class Bench(Drafts):
     def do(self, draft: Draft) -> Event:
         """Admit a draft at the clock's time."""
         self.group.now = self.clock.now()
-        return self.group.admit(prepare(draft, self._salts))
+        return event_of(self.group.admit(prepare(draft, self._salts)))
 
     def add(self, *what: Any, **more: Any) -> str:
         """Assert a fact and return its id."""

@@ -25,7 +25,16 @@ from custody_sync.ledger.drafts import (
     Repair,
     Retract,
 )
-from custody_sync.model import Event, EventKind, Json, Placement, format_instant, read_instant
+from custody_sync.ledger.rows import FactRow, PlacementRow
+from custody_sync.model import (
+    Event,
+    EventKind,
+    Json,
+    Placement,
+    PlacementState,
+    format_instant,
+    read_instant,
+)
 from custody_sync.ports import Ids
 
 FORMAT = 1
@@ -50,7 +59,8 @@ class Section(NamedTuple):
 class Prepared(NamedTuple):
     """A draft in its stored form, made before the ledger's lock is taken.
 
-    `start` and `end` are the canonical body but for what its place in the chain decides.
+    `start` and `end` are the canonical body but for what its place in the chain decides; `fact` and
+    `placements` the rows it adds, which the rules complete: it can be appended but once.
     """
 
     draft: Draft
@@ -59,6 +69,8 @@ class Prepared(NamedTuple):
     sections: dict[str, Section]
     start: str
     end: str
+    fact: FactRow | None
+    placements: tuple[PlacementRow, ...]
 
 
 def commit(body: str, salt: bytes) -> str:
@@ -74,7 +86,47 @@ def prepare(draft: Draft, ids: Ids) -> Prepared:
         salt = ids.secret(SALT_BYTES)
         sections[name] = Section(fields, body, salt, commit(body, salt))
     data = _lasting(draft)
-    return Prepared(draft, kind, data, sections, *_body_around(draft, kind, data, sections))
+    start, end = _body_around(draft, kind, data, sections)
+    return Prepared(draft, kind, data, sections, start, end, _fact_row(draft, data), _placement_rows(draft))
+
+
+def _fact_row(draft: Draft, data: dict[str, Any]) -> FactRow | None:
+    if not isinstance(draft, Assert):
+        return None
+    fact = draft.fact
+    return FactRow(
+        fact_id=fact.fact_id,
+        seq=0,
+        root=fact.fact_id,
+        supersedes=fact.supersedes,
+        space=fact.space,
+        subject=fact.subject,
+        predicate=fact.predicate,
+        provenance=data["provenance"],
+        valid_from=data["valid_from"],
+        valid_to=data["valid_to"],
+        actor=fact.actor,
+        receipt_id=fact.receipt_id,
+    )
+
+
+def _placement_rows(draft: Draft) -> tuple[PlacementRow, ...]:
+    if not isinstance(draft, Assert | Confirm | Place):
+        return ()
+    return tuple(
+        [
+            PlacementRow(
+                store=p.store,
+                external_id=p.external_id,
+                fact_id=p.fact_id,
+                scope=p.scope,
+                stored_at=_instant(p.stored_at),
+                until=None,
+                state=PlacementState.HELD,
+            )
+            for p in draft.placements
+        ]
+    )
 
 
 def _body_around(

@@ -18,7 +18,12 @@ from custody_sync.errors import ClosedError, CustodyError
 
 W = TypeVar("W")
 
+Waiting = list[tuple[W, asyncio.AbstractEventLoop, asyncio.Future[Any]]]
+Commit = Callable[[Sequence[W], Callable[[], None]], Sequence[Any]]
+
 MAX_GROUP = 256
+FEW = 32
+"""So many are not worth a second transaction."""
 
 
 class GroupWriter(Generic[W]):
@@ -26,16 +31,18 @@ class GroupWriter(Generic[W]):
 
     Args:
         executor: where `commit` runs; one group at a time.
-        commit: takes a group and returns one result or exception per item, in order.
+        commit: takes a group and returns one result or exception per item, in order. It is also given
+            `tell`, to call before it waits for a lock or a disk: the group before then hears of its
+            results, and its callers make their next work while this one waits.
         name: what an error calls it once it is closed.
     """
 
-    def __init__(self, executor: Executor, commit: Callable[[Sequence[W]], Sequence[Any]], name: str) -> None:
+    def __init__(self, executor: Executor, commit: Commit[W], name: str) -> None:
         self._executor = executor
         self._commit = commit
         self._name = name
         self._lock = threading.Lock()
-        self._waiting: list[tuple[W, asyncio.AbstractEventLoop, asyncio.Future[Any]]] = []
+        self._waiting: Waiting[W] = []
         self._running = False
         self._starting: asyncio.AbstractEventLoop | None = None
         self._closed = False
@@ -82,23 +89,40 @@ class GroupWriter(Generic[W]):
             self._deliver(group, [ClosedError(what=self._name) for _ in group])
 
     def _drain(self) -> None:
+        done: tuple[Waiting[W], Sequence[Any]] = [], ()
         while True:
             with self._lock:
-                group, self._waiting = self._waiting[:MAX_GROUP], self._waiting[MAX_GROUP:]
+                size = self._size(len(self._waiting), len(done[0]))
+                group, self._waiting = self._waiting[:size], self._waiting[size:]
                 if not group:
                     self._running = False
-                    return
+            tell = self._once(*done)
+            if not group:
+                tell()
+                return
             try:
-                results = self._commit([work for work, _, _ in group])
+                results = self._commit([work for work, _, _ in group], tell)
             except BaseException as error:  # every waiting caller must hear of it
                 results = [error if i == 0 else _again(error) for i in range(len(group))]
-            self._deliver(group, results)
+            tell()
+            done = group, results
 
-    def _deliver(
-        self,
-        group: list[tuple[W, asyncio.AbstractEventLoop, asyncio.Future[Any]]],
-        results: Sequence[Any],
-    ) -> None:
+    def _once(self, group: Waiting[W], results: Sequence[Any]) -> Callable[[], None]:
+        """Return what tells a group its results, however often it is called."""
+        untold = [(group, results)]
+
+        def tell() -> None:
+            while untold:
+                self._deliver(*untold.pop())
+
+        return tell
+
+    @staticmethod
+    def _size(waiting: int, served: int) -> int:
+        """Take half of all who are at it, so that while one half commits the other makes its next work."""
+        return min(max(FEW, (waiting + served + 1) // 2), MAX_GROUP)
+
+    def _deliver(self, group: Waiting[W], results: Sequence[Any]) -> None:
         by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}
         for (_, loop, future), result in zip(group, results, strict=True):
             by_loop.setdefault(loop, []).append((future, result))

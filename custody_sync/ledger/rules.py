@@ -23,7 +23,8 @@ from custody_sync.ledger.drafts import (
     Repair,
     Retract,
 )
-from custody_sync.ledger.state import Appended, FactRow, PlacementRow, Position, State, placement_row
+from custody_sync.ledger.rows import FactRow, PlacementRow
+from custody_sync.ledger.state import Appended, Position, State
 from custody_sync.model import (
     PLACEMENT_MAX_AGE,
     REPAIR_MIN_AGE,
@@ -53,12 +54,13 @@ class Group:
         self.position = position
         self.now = now
         self.appended: list[Appended] = []
-        self._admitted: dict[str, Event] = {}
+        self._admitted: dict[str, Appended] = {}
 
-    def admit(self, prepared: Prepared) -> Event:
+    def admit(self, prepared: Prepared) -> Appended | Event:
         """Append one draft, or refuse it by name and change nothing.
 
-        A draft whose event id is committed already answers with that event.
+        A draft whose event id is committed already answers with that event. `event_of` makes an
+        event of either, which is left to whoever is not under the ledger's lock.
 
         Raises:
             Refused: one of its subclasses says which rule forbids it.
@@ -66,42 +68,27 @@ class Group:
         draft = prepared.draft
         known = self._admitted.get(draft.event_id) or self.state.events.get(draft.event_id)
         if known is not None:
-            if same_event(prepared, known):
+            if same_event(prepared, event_of(known)):
                 return known
             raise errors.DuplicateEvent(event_id=draft.event_id)
         decide: Callable[..., None] = _RULES[type(draft)]
-        decide(self, draft, self.position.seq + 1)
+        decide(self, prepared, draft, self.position.seq + 1)
         return self._append(prepared)
 
-    def _append(self, prepared: Prepared) -> Event:
+    def _append(self, prepared: Prepared) -> Appended:
         last = self.position.tx_time
         tx = self.now if last is None or self.now > last else last + TICK
         seq, tx_time, prev = self.position.seq + 1, format_instant(tx), self.position.hash
         body, digest = seal(prepared, seq=seq, tx_time=tx_time, prev=prev)
         self.position = Position(seq, tx, digest)
-        draft = prepared.draft
-        self.appended.append(
-            Appended(seq, draft.event_id, draft.fact_id, tx_time, body, digest, prepared.sections)
-        )
-        event = Event(
-            seq=seq,
-            event_id=draft.event_id,
-            kind=prepared.kind,
-            tx_time=tx,
-            actor=draft.actor,
-            receipt_id=draft.receipt_id,
-            fact_id=draft.fact_id,
-            data=prepared.data,
-            sealed={name: section.fields for name, section in prepared.sections.items()},
-            prev=prev,
-            hash=digest,
-        )
-        self._admitted[draft.event_id] = event
-        return event
+        appended = Appended(prepared, seq, tx, tx_time, prev, body, digest)
+        self.appended.append(appended)
+        self._admitted[prepared.draft.event_id] = appended
+        return appended
 
     # --- the rules, one method per kind of draft --------------------------------------------
 
-    def _assert(self, draft: Assert, seq: int) -> None:
+    def _assert(self, prepared: Prepared, draft: Assert, seq: int) -> None:
         fact = draft.fact
         standing = self.state.claims.get(fact.fact_id)
         if standing is Standing.REPAIRED:
@@ -109,20 +96,11 @@ class Group:
         if standing is Standing.ASSERTED:
             raise errors.DuplicateFact(fact_id=fact.fact_id)
         target = self._target(fact.supersedes)
-        row = FactRow(
-            fact_id=fact.fact_id,
-            seq=seq,
-            root=fact.fact_id if target is None else target.root,
-            supersedes=fact.supersedes,
-            space=fact.space,
-            subject=fact.subject,
-            predicate=fact.predicate,
-            provenance=fact.provenance.value,
-            valid_from=format_instant(fact.valid_from),
-            valid_to=None if fact.valid_to is None else format_instant(fact.valid_to),
-            actor=fact.actor,
-            receipt_id=fact.receipt_id,
-        )
+        row = prepared.fact
+        assert row is not None  # noqa: S101  # an assert is prepared with its row
+        row.seq = seq
+        if target is not None:
+            row.root = target.root
         if target is not None:
             self._check_replacement(row, target)
         self._check_placements(draft.placements, fact.fact_id)
@@ -132,9 +110,9 @@ class Group:
         self.state.add_fact(row)
         if fact.provenance is not Provenance.CLAIMED:
             self._take_effect(row, seq, draft.kept)
-        self._hold_placements(draft.placements, row)
+        self._hold_placements(prepared.placements, row)
 
-    def _confirm(self, draft: Confirm, seq: int) -> None:
+    def _confirm(self, prepared: Prepared, draft: Confirm, seq: int) -> None:
         row = self._asserted(draft.fact_id)
         if row.effect_seq is not None:
             raise errors.AlreadyConfirmed(fact_id=draft.fact_id)
@@ -143,9 +121,9 @@ class Group:
             self._check_replacement(row, target)
         self._check_placements(draft.placements, draft.fact_id)
         self._take_effect(row, seq, draft.kept)
-        self._hold_placements(draft.placements, row)
+        self._hold_placements(prepared.placements, row)
 
-    def _retract(self, draft: Retract, seq: int) -> None:
+    def _retract(self, prepared: Prepared, draft: Retract, seq: int) -> None:
         row = self._asserted(draft.fact_id)
         row.retract_seq = seq
         row.live = False
@@ -158,7 +136,7 @@ class Group:
         if was_tip and chain:
             self._restore(chain[-1])
 
-    def _forget(self, draft: Forget, seq: int) -> None:
+    def _forget(self, prepared: Prepared, draft: Forget, seq: int) -> None:
         row = self.state.facts.get(draft.fact_id)
         if row is None:
             raise self._unknown(draft.fact_id)
@@ -177,7 +155,7 @@ class Group:
         self.state.forgotten[row.fact_id] = (row.identity_gone, seq)
         self._dereference_if_gone(row)
 
-    def _hold(self, draft: Hold, seq: int) -> None:
+    def _hold(self, prepared: Prepared, draft: Hold, seq: int) -> None:
         row = self.state.facts.get(draft.fact_id)
         if row is None:
             raise self._unknown(draft.fact_id)
@@ -189,7 +167,7 @@ class Group:
         holds.add(draft.hold_id)
         self.state.holds_added[(draft.fact_id, draft.hold_id)] = seq
 
-    def _release(self, draft: Release, seq: int) -> None:
+    def _release(self, prepared: Prepared, draft: Release, seq: int) -> None:
         if draft.fact_id not in self.state.facts:
             raise self._unknown(draft.fact_id)
         holds = self.state.holds.get(draft.fact_id, set())
@@ -199,7 +177,7 @@ class Group:
         self.state.holds_released[(draft.fact_id, draft.hold_id)] = None
         self.state.holds_added.pop((draft.fact_id, draft.hold_id), None)
 
-    def _repair(self, draft: Repair, seq: int) -> None:
+    def _repair(self, prepared: Prepared, draft: Repair, seq: int) -> None:
         standing = self.state.claims.get(draft.fact_id)
         if standing is Standing.ASSERTED:
             raise errors.AssertedId(fact_id=draft.fact_id)
@@ -229,7 +207,7 @@ class Group:
             self.state.claims[draft.fact_id] = Standing.REPAIRED
             self.state.new_claims[draft.fact_id] = (Standing.REPAIRED, seq)
 
-    def _place(self, draft: Place, seq: int) -> None:
+    def _place(self, prepared: Prepared, draft: Place, seq: int) -> None:
         row = self._asserted(draft.fact_id)
         if not row.live or self._ended(row.valid_to):
             raise errors.NotBelieved(fact_id=draft.fact_id)
@@ -237,10 +215,10 @@ class Group:
             if held.state is PlacementState.HELD and held.store in {p.store for p in draft.placements}:
                 raise errors.AlreadyPlaced(store=held.store, fact_id=draft.fact_id)
         self._check_placements(draft.placements, draft.fact_id)
-        self._hold_placements(draft.placements, row)
+        self._hold_placements(prepared.placements, row)
         self.state.settle(row.fact_id, {p.store for p in draft.placements})
 
-    def _remove(self, draft: Remove, seq: int) -> None:
+    def _remove(self, prepared: Prepared, draft: Remove, seq: int) -> None:
         if draft.fact_id not in self.state.claims:
             raise errors.UnknownFact(fact_id=draft.fact_id)
         row = self.state.placements.get((draft.store, draft.external_id))
@@ -363,10 +341,10 @@ class Group:
             elif placement.state in (PlacementState.HELD, PlacementState.KEPT):
                 self.state.move(placement, PlacementState.DUE)
 
-    def _hold_placements(self, placements: tuple[Placement, ...], row: FactRow) -> None:
-        for p in placements:
-            stored = None if p.stored_at is None else format_instant(p.stored_at)
-            self.state.new_placement(placement_row(p, row.valid_to, stored))
+    def _hold_placements(self, placements: tuple[PlacementRow, ...], row: FactRow) -> None:
+        for placement in placements:
+            placement.until = row.valid_to
+            self.state.new_placement(placement)
 
     def _ended(self, valid_to: str | None) -> bool:
         return valid_to is not None and valid_to <= format_instant(self.now)
@@ -388,3 +366,8 @@ _RULES: dict[type, Callable[..., None]] = {
     Place: Group._place,
     Remove: Group._remove,
 }
+
+
+def event_of(result: Appended | Event) -> Event:
+    """Return the event that a draft became, now or when it was appended before."""
+    return result if isinstance(result, Event) else result.event()

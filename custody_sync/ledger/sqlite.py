@@ -24,7 +24,7 @@ from custody_sync.ledger import sqlite_reads as reads
 from custody_sync.ledger.chain import Prepared
 from custody_sync.ledger.checks import check_calendar
 from custody_sync.ledger.grouping import GroupWriter
-from custody_sync.ledger.rules import Group
+from custody_sync.ledger.rules import Group, event_of
 from custody_sync.ledger.sqlite_connection import Connection
 from custody_sync.ledger.sqlite_erasure import Eraser, due
 from custody_sync.ledger.sqlite_errors import damage, ledger_errors, throw, translate
@@ -132,8 +132,7 @@ class SqliteStorage:
 
     async def commit(self, prepared: Prepared) -> Event:
         """Append one prepared draft with the next group."""
-        event: Event = await self._write(prepared)
-        return event
+        return event_of(await self._write(prepared))
 
     async def _write(self, work: Prepared | NoteWork) -> Any:
         self._check_usable()
@@ -150,15 +149,18 @@ class SqliteStorage:
         if self._ending is not None:
             raise errors.ClosedError(what=self.name)
 
-    def _commit(self, works: Sequence[Prepared | NoteWork]) -> list[Any]:
+    def _commit(self, works: Sequence[Prepared | NoteWork], tell: Callable[[], None]) -> list[Any]:
         conn = self._writer
         assert conn is not None  # noqa: S101  # _write lets nothing through without a writer
         self._file.check()
         with ledger_errors(self.name):
-            conn.execute("BEGIN IMMEDIATE")
+            if not conn.begin_at_once():
+                tell()
+                conn.execute("BEGIN IMMEDIATE")
         try:
             with ledger_errors(self.name), damage(self.name):
                 results, salts = self._apply(conn, works)
+            tell()
             self._runtime.reach(FaultPoint.BEFORE_COMMIT)
         except BaseException:
             self._leave(conn)

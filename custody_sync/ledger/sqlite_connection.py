@@ -25,6 +25,20 @@ class Connection(sqlite3.Connection):
         self._cursors.append(weakref.ref(made))
         return made
 
+    def begin_at_once(self) -> bool:
+        """Take the write lock if nobody else has it, without waiting."""
+        (patience,) = self.execute("PRAGMA busy_timeout").fetchone()
+        self.execute("PRAGMA busy_timeout = 0")
+        try:
+            self.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                raise
+            return False
+        finally:
+            self.execute(f"PRAGMA busy_timeout = {patience}")
+        return True
+
     def let_go(self) -> None:
         """Close every cursor, read to its end or not."""
         while self._cursors:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any
 
-from custody_sync.ledger.chain import read_event
+from custody_sync.ledger.chain import SECTIONS, read_event
+from custody_sync.ledger.rows import FactRow, PlacementRow
 from custody_sync.ledger.rules import Group
-from custody_sync.ledger.state import FactRow, Needs, PlacementRow, State
+from custody_sync.ledger.state import Needs, State
 from custody_sync.model import ERASED_ID, PlacementState, Standing, format_instant
 
 _FACT = (
@@ -19,6 +21,8 @@ _FACT = (
 _FACT_COLUMNS = _FACT.split(", ")
 _PLACEMENT = "store, external_id, fact_id, scope, stored_at, until, state, outcome"
 _GIVEN = "(SELECT value FROM json_each(?))"
+_AT_ONCE = (32, 16, 8, 4, 2, 1)
+"""Rows of one INSERT; few sizes keep its statements cached, and 32 rows stay under 999 parameters."""
 
 
 def load(conn: sqlite3.Connection, needs: Needs) -> State:
@@ -128,18 +132,19 @@ def write(conn: sqlite3.Connection, group: Group) -> dict[str, list[bytes]]:
     _write_log(conn, group)
     if state.new_claims:
         rows = [(fact_id, standing.value, seq) for fact_id, (standing, seq) in state.new_claims.items()]
-        conn.executemany("INSERT INTO claims (fact_id, standing, seq) VALUES (?, ?, ?)", rows)
+        _insert(conn, "claims (fact_id, standing, seq)", rows)
     _write_facts(conn, group)
     if state.changed_placements:
-        conn.executemany(
-            f"INSERT INTO placements ({_PLACEMENT}) VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
-            "ON CONFLICT (store, external_id) DO UPDATE SET fact_id = excluded.fact_id, "
-            "scope = excluded.scope, stored_at = excluded.stored_at, until = excluded.until, "
-            "state = excluded.state, outcome = excluded.outcome",
+        _insert(
+            conn,
+            f"placements ({_PLACEMENT})",
             [
                 (p.store, p.external_id, p.fact_id, p.scope, p.stored_at, p.until, p.state.value, p.outcome)
                 for p in state.changed_placements.values()
             ],
+            "ON CONFLICT (store, external_id) DO UPDATE SET fact_id = excluded.fact_id, "
+            "scope = excluded.scope, stored_at = excluded.stored_at, until = excluded.until, "
+            "state = excluded.state, outcome = excluded.outcome",
         )
     _write_sides(conn, state)
     erased = _erase_forgotten(conn, group)
@@ -147,24 +152,39 @@ def write(conn: sqlite3.Connection, group: Group) -> dict[str, list[bytes]]:
     return erased
 
 
+def _insert(
+    conn: sqlite3.Connection, into: str, rows: Sequence[Sequence[object]], on_conflict: str = ""
+) -> None:
+    """Insert rows many to a statement: each statement takes up the interpreter lock but once."""
+    at = 0
+    for size in _AT_ONCE:
+        while len(rows) - at >= size:
+            row = f"({', '.join('?' * len(rows[at]))})"
+            values = ", ".join([row] * size)
+            parameters = list(chain.from_iterable(rows[at : at + size]))
+            conn.execute(f"INSERT INTO {into} VALUES {values} {on_conflict}", parameters)
+            at += size
+
+
 def _write_log(conn: sqlite3.Connection, group: Group) -> None:
-    conn.executemany(
-        "INSERT INTO events (seq, event_id, fact_id, tx_time, hash, body) VALUES (?, ?, ?, ?, ?, ?)",
-        [(e.seq, e.event_id, e.fact_id, e.tx_time, e.hash, e.body) for e in group.appended],
+    _insert(
+        conn,
+        "events (seq, event_id, fact_id, tx_time, hash, body)",
+        [
+            (e.seq, e.prepared.draft.event_id, e.prepared.draft.fact_id, e.tx_time, e.hash, e.body)
+            for e in group.appended
+        ],
     )
     sealed = []
     for event in group.appended:
-        if event.sections:
+        sections = event.prepared.sections
+        if sections:
             row: list[object] = [event.seq]
-            for name in ("content", "identity", "refs"):
-                section = event.sections.get(name)
+            for name in SECTIONS:
+                section = sections.get(name)
                 row += (None, None) if section is None else (section.body, section.salt)
             sealed.append(row)
-    conn.executemany(
-        "INSERT INTO sealed (seq, content, content_salt, identity, identity_salt, refs, refs_salt) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?)",
-        sealed,
-    )
+    _insert(conn, "sealed (seq, content, content_salt, identity, identity_salt, refs, refs_salt)", sealed)
     last = group.appended[-1]
     conn.execute(
         "UPDATE head SET seq = ?, tx_time = ?, hash = ?, count = count + ?",
@@ -176,8 +196,9 @@ def _write_facts(conn: sqlite3.Connection, group: Group) -> None:
     state = group.state
     if state.new_facts:
         times = {event.seq: event.tx_time for event in group.appended}
-        conn.executemany(
-            f"INSERT INTO facts ({_FACT}, tx_time) VALUES ({', '.join('?' * 18)})",
+        _insert(
+            conn,
+            f"facts ({_FACT}, tx_time)",
             [
                 (
                     f.fact_id, f.seq, f.root, f.supersedes, f.space, f.subject, f.predicate, f.provenance,

@@ -12,58 +12,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from custody_sync.ledger.chain import Prepared, Section
+from custody_sync.ledger.chain import Prepared
 from custody_sync.ledger.drafts import Assert, Confirm, Place, Remove, Repair, Retract
-from custody_sync.model import Event, Placement, PlacementState, Standing
-
-Key = tuple[str, str]
-"""(store, external id)."""
-
-
-@dataclass(slots=True, kw_only=True)
-class FactRow:
-    """One asserted fact as the rules see it; times are fixed-width UTC text.
-
-    `effect_seq` is the event that made it believable (its assert, or its confirm), and `live`
-    says that it belongs in the stores: in effect, not retracted, not forgotten, not covered.
-    """
-
-    fact_id: str
-    seq: int
-    root: str
-    supersedes: str | None
-    space: str
-    subject: str
-    predicate: str
-    provenance: str
-    valid_from: str
-    valid_to: str | None
-    actor: str = ""
-    receipt_id: str | None = None
-    effect_seq: int | None = None
-    retract_seq: int | None = None
-    forget_seq: int | None = None
-    live: bool = False
-    identity_gone: bool = False
-
-
-@dataclass(slots=True, kw_only=True)
-class PlacementRow:
-    """One placement, current or past."""
-
-    store: str
-    external_id: str
-    fact_id: str
-    scope: str | None
-    stored_at: str | None
-    until: str | None
-    state: PlacementState
-    outcome: str | None = None
-
-    @property
-    def key(self) -> Key:
-        """Where it is."""
-        return self.store, self.external_id
+from custody_sync.ledger.rows import FactRow, Key, PlacementRow
+from custody_sync.model import Event, PlacementState, Standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,12 +106,15 @@ class State:
 
     def new_placement(self, row: PlacementRow) -> None:
         """Record a placement that was not known, or was another fact's before it went."""
-        key = row.key
+        key = row.store, row.external_id
         old = self.placements.get(key)
         if old is not None:
             self.held_by.get(old.fact_id, set()).discard(key)
         self.placements[key] = self.changed_placements[key] = row
-        self.held_by.setdefault(row.fact_id, set()).add(key)
+        if (held := self.held_by.get(row.fact_id)) is None:
+            self.held_by[row.fact_id] = {key}
+        else:
+            held.add(key)
 
     def placements_of(self, fact_id: str) -> list[PlacementRow]:
         """Return a fact's placements in a stable order."""
@@ -181,28 +136,32 @@ class State:
 
 
 class Appended(NamedTuple):
-    """One admitted event in stored form."""
+    """One admitted draft and its place in the chain."""
 
+    prepared: Prepared
     seq: int
-    event_id: str
-    fact_id: str
+    tx: datetime
     tx_time: str
+    prev: str
     body: str
     hash: str
-    sections: dict[str, Section]
 
-
-def placement_row(placement: Placement, until: str | None, stored_at: str | None) -> PlacementRow:
-    """Return a held placement in stored form."""
-    return PlacementRow(
-        store=placement.store,
-        external_id=placement.external_id,
-        fact_id=placement.fact_id,
-        scope=placement.scope,
-        stored_at=stored_at,
-        until=until,
-        state=PlacementState.HELD,
-    )
+    def event(self) -> Event:
+        """Return the event it became."""
+        prepared, draft = self.prepared, self.prepared.draft
+        return Event(
+            seq=self.seq,
+            event_id=draft.event_id,
+            kind=prepared.kind,
+            tx_time=self.tx,
+            actor=draft.actor,
+            receipt_id=draft.receipt_id,
+            fact_id=draft.fact_id,
+            data=prepared.data,
+            sealed={name: section.fields for name, section in prepared.sections.items()},
+            prev=self.prev,
+            hash=self.hash,
+        )
 
 
 class Position(NamedTuple):

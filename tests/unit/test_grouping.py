@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from custody_sync.errors import ClosedError, LedgerBusy
-from custody_sync.ledger.grouping import MAX_GROUP, GroupWriter
+from custody_sync.ledger.grouping import FEW, MAX_GROUP, GroupWriter
 from custody_sync.testing import InlineExecutor
 
 
@@ -21,7 +21,7 @@ class Sink:
     def __init__(self) -> None:
         self.groups: list[list[Any]] = []
 
-    def __call__(self, works: Sequence[Any]) -> list[Any]:
+    def __call__(self, works: Sequence[Any], tell: Callable[[], None]) -> list[Any]:
         """Commit a group."""
         self.groups.append(list(works))
         for work in works:
@@ -43,9 +43,42 @@ async def test_a_group_has_a_largest_size() -> None:
     """More than that is committed in several groups, in order, none lost."""
     sink = Sink()
     writer: GroupWriter[int] = GroupWriter(InlineExecutor(), sink, "l")
-    await asyncio.gather(*(writer.do(i) for i in range(MAX_GROUP * 2 + 3)))
-    assert [len(group) for group in sink.groups] == [MAX_GROUP, MAX_GROUP, 3]
-    assert [work for group in sink.groups for work in group] == list(range(MAX_GROUP * 2 + 3))
+    await asyncio.gather(*(writer.do(i) for i in range(MAX_GROUP * 3)))
+    sizes = [len(group) for group in sink.groups]
+    assert max(sizes) == MAX_GROUP
+    assert min(sizes[:-1]) >= FEW
+    assert [work for group in sink.groups for work in group] == list(range(MAX_GROUP * 3))
+
+
+async def test_half_of_the_callers_make_work_while_the_other_half_waits() -> None:
+    """A group takes no more than half of all who are at it, once they are more than a few."""
+    sink = Sink()
+    writer: GroupWriter[int] = GroupWriter(InlineExecutor(), sink, "l")
+
+    async def caller(i: int) -> None:
+        for _ in range(3):
+            await writer.do(i)
+
+    await asyncio.gather(*(caller(i) for i in range(4 * FEW)))
+    assert len(sink.groups[0]) == 2 * FEW
+    assert sum(map(len, sink.groups)) == 12 * FEW
+
+
+async def test_a_group_hears_its_results_before_the_next_one_waits() -> None:
+    """Held back while the next group is prepared, told when that one is about to wait, and only once."""
+    told: list[tuple[int, bool]] = []
+    first: list[asyncio.Future[Any]] = []
+
+    def commit(works: Sequence[int], tell: Callable[[], None]) -> list[int]:
+        told.append((works[0], any(future.done() for future in first)))
+        tell()
+        tell()
+        return list(works)
+
+    writer: GroupWriter[int] = GroupWriter(InlineExecutor(), commit, "l")
+    first += [asyncio.ensure_future(writer.do(i)) for i in range(2 * FEW)]
+    await asyncio.gather(*first)
+    assert told == [(0, False), (FEW, False)]
 
 
 async def test_a_failed_commit_is_every_callers_own_error() -> None:

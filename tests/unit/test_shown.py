@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from custody_sync.model import Entry
-from custody_sync.shown import Spoiled, read_entry
+from custody_sync.shown import REPEATS, Circle, Spoiled, read_entry, read_page
 
 PLAIN = Entry(
     store="s",
@@ -58,3 +58,27 @@ def test_dates_and_stores_are_put_right() -> None:
     naive = read_entry(replace(PLAIN, stored_at=datetime(2026, 9, 1)), "s")
     assert isinstance(naive, Entry)
     assert naive.stored_at is None
+
+
+def test_one_odd_row_of_a_page_is_put_right_and_the_others_stay() -> None:
+    """A page looked at as a whole reads as its rows would one by one."""
+    rows: list[object] = [PLAIN, replace(PLAIN, external_id="f.2")]
+    assert read_page(rows, "s") == rows
+    assert read_page([], "s") == []
+    odd = replace(PLAIN, external_id="\ud800")
+    assert read_page([*rows, odd, 7], "s") == [*rows, read_entry(odd, "s"), read_entry(7, "s")]
+
+
+@pytest.mark.parametrize("length", [1, 2, 7, 50])
+@pytest.mark.parametrize("page", [1, 3, 20])
+def test_a_listing_in_a_circle_is_noticed_and_measured(length: int, page: int) -> None:
+    """Whatever its length and that of a page, after a few rounds; an honest listing never is."""
+    circle, rows = Circle(), [replace(PLAIN, external_id=f"f.{i}") for i in range(length)]
+    shown = (rows * 500)[: 100 * length]
+    pages = [shown[at : at + page] for at in range(0, len(shown), page)]
+    lengths = [found for each in pages if (found := circle.length_in(each)) is not None]
+    assert lengths[0] == length
+    honest = Circle()
+    once = [replace(PLAIN, external_id=f"f.{i}") for i in range(1000)]
+    assert all(honest.length_in(once[at : at + page]) is None for at in range(0, 1000, page))
+    assert REPEATS > 1

@@ -1,0 +1,56 @@
+"""The rows that the rules decide on: a fact and a placement as a storage keeps them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from custody_sync.model import PlacementState
+
+Key = tuple[str, str]
+"""(store, external id)."""
+
+
+@dataclass(slots=True, kw_only=True)
+class FactRow:
+    """One asserted fact as the rules see it; times are fixed-width UTC text.
+
+    `effect_seq` is the event that made it believable (its assert, or its confirm), and `live`
+    says that it belongs in the stores: in effect, not retracted, not forgotten, not covered.
+    """
+
+    fact_id: str
+    seq: int
+    root: str
+    supersedes: str | None
+    space: str
+    subject: str
+    predicate: str
+    provenance: str
+    valid_from: str
+    valid_to: str | None
+    actor: str = ""
+    receipt_id: str | None = None
+    effect_seq: int | None = None
+    retract_seq: int | None = None
+    forget_seq: int | None = None
+    live: bool = False
+    identity_gone: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class PlacementRow:
+    """One placement, current or past."""
+
+    store: str
+    external_id: str
+    fact_id: str
+    scope: str | None
+    stored_at: str | None
+    until: str | None
+    state: PlacementState
+    outcome: str | None = None
+
+    @property
+    def key(self) -> Key:
+        """Where it is."""
+        return self.store, self.external_id
