@@ -116,6 +116,17 @@ class Level(StrEnum):
     NONE = "none"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What the caller itself fetched to check a fact: where from, which part of it, and what stood there."""
+
+    source: str
+    """A document, URL or system, as the caller names it."""
+    path: str
+    """Which part of the source: a JSON pointer, a column, a page."""
+    value: Json
+
+
 @dataclass(frozen=True, slots=True)
 class Support:
     """A support level and, unless it is full, the reason in one sentence."""
@@ -167,6 +178,8 @@ class Fact:
     seq: int | None = None
     confirmed: bool = False
     forgotten: bool = False
+    evidence: Observation | None = None
+    """What the value was compared with and is equal to; erased with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from custody_sync.errors import ClosedError
 from custody_sync.ledger import (
     Assert,
     Confirm,
@@ -257,22 +258,77 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
 
 
+STORAGES = ("sqlite",)
+"""What a test with a `book` runs on, unless it is marked with the storages it is about."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run every test that takes a `book` on each storage, or on those that its marker names."""
+    if "storage" in metafunc.fixturenames:
+        only = metafunc.definition.get_closest_marker("storages")
+        metafunc.parametrize("storage", only.args if only else STORAGES)
+
+
 async def open_book(
-    path: Path, *, create: bool = True, prefix: str = "", seed: int = 0, **options: Any
+    path: Path, *, create: bool = True, prefix: str = "", seed: int = 0, url: str = "", **options: Any
 ) -> Book:
-    """Open a book on a ledger file."""
+    """Open a book on a ledger file, or on whatever a URL names."""
     clock = options.pop("clock", None) or ManualClock(START)
     runtime = options.pop("runtime", None) or testing_runtime(clock=clock, seed=seed)
-    ledger = await Ledger.open(f"sqlite:///{path}", create=create, runtime=runtime, **options)
+    ledger = await Ledger.open(url or f"sqlite:///{path}", create=create, runtime=runtime, **options)
     return Book(clock, prefix, ledger=ledger, path=path)
 
 
 @pytest.fixture
-async def book(tmp_path: Path) -> AsyncIterator[Book]:
-    """A new ledger in a folder of its own; the clock stands at 1 September 2026."""
-    (tmp_path / "ledger").mkdir()
-    made = await open_book(tmp_path / "ledger" / "custody.db")
+def ledger_url(storage: str, tmp_path: Path) -> str:
+    """Say where a new ledger of the storage under test can be made."""
+    folder = tmp_path / "ledger"
+    folder.mkdir()
+    return f"{storage}:///{folder / 'custody.db'}"
+
+
+@pytest.fixture
+async def book(ledger_url: str, tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Book]:
+    """A new ledger of the storage under test; the clock stands at 1 September 2026.
+
+    What it answers at the end has to follow from its log alone, unless the test damages it.
+    """
+    made = await open_book(tmp_path / "ledger" / "custody.db", url=ledger_url)
     try:
         yield made
+        if request.node.get_closest_marker("damages") is None:
+            await check_replay(made, tmp_path / "replayed.db")
     finally:
         await made.ledger.close()
+
+
+async def check_replay(book: Book, path: Path) -> None:
+    """Hold what a ledger answers against what a new one answers that took over its log."""
+    try:
+        log = await book.export()
+    except ClosedError:
+        return
+    runtime = testing_runtime(clock=book.clock)
+    async with await Ledger.open(f"sqlite:///{path}", create=True, runtime=runtime) as other:
+        await other.restore(log)
+        assert await answers_of(other) == await answers_of(book.ledger)
+
+
+async def answers_of(ledger: Ledger) -> dict[str, Any]:
+    """Return everything that can be asked of a small ledger at this moment."""
+    log = [row async for row in ledger.export()]
+    ids = sorted({row["event"]["fact_id"] for row in log})
+    return {
+        "log": log,
+        "head": await ledger.head(),
+        "spaces": await ledger.spaces(),
+        "believed": await ledger.as_of(limit=10_000),
+        "claimed": await ledger.as_of(include_claimed=True, limit=10_000),
+        "facts": [await ledger.get(fact_id) for fact_id in ids],
+        "known": await ledger.known(ids),
+        "placements": [await ledger.placements(fact_id) for fact_id in ids],
+        "pending": await ledger.pending(limit=10_000),
+        "removed": await ledger.removed(limit=10_000),
+        "owed": await ledger.owed(limit=10_000),
+        "accounts": await ledger.accounts(limit=10_000),
+    }

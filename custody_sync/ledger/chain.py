@@ -30,6 +30,7 @@ from custody_sync.model import (
     Event,
     EventKind,
     Json,
+    Observation,
     Placement,
     PlacementState,
     format_instant,
@@ -87,10 +88,11 @@ def prepare(draft: Draft, ids: Ids) -> Prepared:
         sections[name] = Section(fields, body, salt, commit(body, salt))
     data = _lasting(draft)
     start, end = _body_around(draft, kind, data, sections)
-    return Prepared(draft, kind, data, sections, start, end, _fact_row(draft, data), _placement_rows(draft))
+    return Prepared(draft, kind, data, sections, start, end, fact_row(draft, data), placement_rows(draft))
 
 
-def _fact_row(draft: Draft, data: dict[str, Any]) -> FactRow | None:
+def fact_row(draft: Draft, data: dict[str, Any]) -> FactRow | None:
+    """Return the row that an assert adds; the rules complete it."""
     if not isinstance(draft, Assert):
         return None
     fact = draft.fact
@@ -110,7 +112,8 @@ def _fact_row(draft: Draft, data: dict[str, Any]) -> FactRow | None:
     )
 
 
-def _placement_rows(draft: Draft) -> tuple[PlacementRow, ...]:
+def placement_rows(draft: Draft) -> tuple[PlacementRow, ...]:
+    """Return the placements that a draft adds; the rules complete them."""
     if not isinstance(draft, Assert | Confirm | Place):
         return ()
     return tuple(
@@ -172,9 +175,11 @@ def _content(draft: Assert) -> tuple[Mapping[str, Json], str]:
     content: dict[str, Json] = {"text": draft.fact.text, "value": draft.fact.value}
     if draft.request is not None:
         content["request"] = draft.request
-    if isinstance(draft.fact.value, str) and draft.fact.text is not None and draft.request is None:
+    if draft.fact.evidence is not None:
+        content["evidence"] = {"path": draft.fact.evidence.path, "source": draft.fact.evidence.source}
+    if isinstance(draft.fact.value, str) and draft.fact.text is not None and len(content) == 2:
         return content, f'{{"text":{quote(draft.fact.text)},"value":{quote(draft.fact.value)}}}'
-    if isinstance(draft.fact.value, str | bool | None):
+    if isinstance(draft.fact.value, str | bool | None) and draft.fact.evidence is None:
         return content, canonical_plain(content)
     form = canonical(content).decode()
     # The value may be the caller's own object, which can change under us.
@@ -259,6 +264,14 @@ def read_event(body: str, digest: str, sealed: Mapping[str, str | None]) -> Even
         prev=doc["prev"],
         hash=digest,
     )
+
+
+def read_evidence(content: Mapping[str, Any]) -> Observation | None:
+    """Return what a fact was compared with, from its content: a value equal to the fact's own."""
+    evidence = content.get("evidence")
+    if evidence is None:
+        return None
+    return Observation(source=evidence["source"], path=evidence["path"], value=content.get("value"))
 
 
 def same_event(prepared: Prepared, committed: Event) -> bool:

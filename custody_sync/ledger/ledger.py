@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import uuid
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
@@ -18,11 +18,12 @@ from custody_sync.canonical import (
     check_optional,
     check_text,
 )
-from custody_sync.errors import InvalidInput
+from custody_sync.errors import InvalidInput, LedgerBroken
 from custody_sync.ledger.chain import Prepared, prepare
 from custody_sync.ledger.checks import check_calendar, check_draft, check_fact
 from custody_sync.ledger.drafts import Digest, Draft
-from custody_sync.ledger.storage import AsOf, Note, Storage, Unaccounted, open_storage
+from custody_sync.ledger.replaying import Stored, read_stored
+from custody_sync.ledger.storage import Account, AsOf, Note, Storage, Unaccounted, open_storage
 from custody_sync.model import Erasure, Event, Fact, Head, Page, Placement, PlacementState, Standing
 from custody_sync.runtime import Runtime
 
@@ -223,6 +224,23 @@ class Ledger:
             -1 if limit is None else _check_limit(limit), check_text(after, "after")
         )
 
+    async def accounts(
+        self,
+        *,
+        space: str | None = None,
+        subject: str | None = None,
+        limit: int = 1000,
+        after: int | None = None,
+    ) -> Page[Account]:
+        """Return what there is on facts, without their values, in the order they were learned.
+
+        Whatever their state: claimed, retracted, superseded and forgotten ones as well. A fact whose
+        identity was erased is in no space any more.
+        """
+        check_optional(space, "space")
+        check_optional(subject, "subject")
+        return await self._storage.accounts(space, subject, _check_limit(limit), _check_after(after))
+
     async def known(self, ids: Sequence[str]) -> dict[str, Standing]:
         """Return for each fact id whether it was asserted, repaired, or is unknown; any string will do."""
         _check_strings(ids, "ids")
@@ -287,6 +305,26 @@ class Ledger:
             for row in rows:
                 yield row
             after = rows[-1]["event"]["seq"]
+
+    async def restore(self, events: Iterable[object]) -> None:
+        """Append events that another ledger exported, as they are, right after this one's head.
+
+        All or none: each must follow the one before, be what its hash says, and obey the rules.
+
+        Args:
+            events: a page of what `export` yields, up to 10,000.
+
+        Raises:
+            LedgerBroken: says of which event what is wrong.
+        """
+        read: list[Stored] = []
+        for row in events:
+            try:
+                read.append(read_stored(row))
+            except ValueError as error:
+                seq = (await self.head()).seq + len(read) + 1
+                raise LedgerBroken(name=self.name, seq=seq, problem=str(error)) from None
+        await self._storage.restore(read)
 
     # --- notes beside the log ---------------------------------------------------------------
 

@@ -53,6 +53,8 @@ class Group:
         self.state = state
         self.position = position
         self.now = now
+        self.tx = now
+        """The time of the event being decided on: what follows from it depends on the log alone."""
         self.appended: list[Appended] = []
         self._admitted: dict[str, Appended] = {}
 
@@ -71,13 +73,14 @@ class Group:
             if same_event(prepared, event_of(known)):
                 return known
             raise errors.DuplicateEvent(event_id=draft.event_id)
-        decide: Callable[..., None] = _RULES[type(draft)]
+        last = self.position.tx_time
+        self.tx = self.now if last is None or self.now > last else last + TICK
+        decide: Callable[..., None] = RULES[type(draft)]
         decide(self, prepared, draft, self.position.seq + 1)
         return self._append(prepared)
 
     def _append(self, prepared: Prepared) -> Appended:
-        last = self.position.tx_time
-        tx = self.now if last is None or self.now > last else last + TICK
+        tx = self.tx
         seq, tx_time, prev = self.position.seq + 1, format_instant(tx), self.position.hash
         body, digest = seal(prepared, seq=seq, tx_time=tx_time, prev=prev)
         self.position = Position(seq, tx, digest)
@@ -269,7 +272,7 @@ class Group:
         if target.effect_seq is None:
             raise errors.NotConfirmed(fact_id=target.fact_id)
         for field in ("space", "subject", "predicate"):
-            if getattr(row, field) != getattr(target, field):
+            if not self._is_same_statement(row, target, field):
                 raise errors.OtherStatement(field=field, fact_id=target.fact_id)
         tip = self.state.chains[target.root][-1]
         if tip.fact_id != target.fact_id:
@@ -279,13 +282,18 @@ class Group:
                 valid_from=row.valid_from, fact_id=target.fact_id, target_from=target.valid_from
             )
 
+    def _is_same_statement(self, row: FactRow, target: FactRow, field: str) -> bool:
+        return bool(getattr(row, field) == getattr(target, field))
+
+    def _is_stale(self, stored_at: datetime | None) -> bool:
+        return stored_at is None or stored_at < self.now - PLACEMENT_MAX_AGE
+
     def _check_placements(self, placements: tuple[Placement, ...], fact_id: str) -> None:
-        oldest = self.now - PLACEMENT_MAX_AGE
         for p in placements:
             row = self.state.placements.get((p.store, p.external_id))
             if row is not None and row.fact_id != fact_id:
                 raise errors.SharedEntry(store=p.store, external_id=p.external_id, fact_id=row.fact_id)
-            if row is not None or p.stored_at is None or p.stored_at < oldest:
+            if row is not None or self._is_stale(p.stored_at):
                 raise errors.StalePlacement(store=p.store, external_id=p.external_id, fact_id=fact_id)
 
     def _check_owner(self, row: PlacementRow | None, fact_id: str) -> None:
@@ -347,15 +355,18 @@ class Group:
             self.state.new_placement(placement)
 
     def _ended(self, valid_to: str | None) -> bool:
-        return valid_to is not None and valid_to <= format_instant(self.now)
+        return valid_to is not None and valid_to <= format_instant(self.tx)
 
     def _dereference_if_gone(self, row: FactRow) -> None:
         left = self.state.placements_of(row.fact_id)
         if row.identity_gone and all(p.state is PlacementState.GONE for p in left):
             self.state.dereferenced[row.fact_id] = None
+        else:
+            # An entry found since has to be addressed still.
+            self.state.dereferenced.pop(row.fact_id, None)
 
 
-_RULES: dict[type, Callable[..., None]] = {
+RULES: dict[type, Callable[..., None]] = {
     Assert: Group._assert,
     Confirm: Group._confirm,
     Retract: Group._retract,

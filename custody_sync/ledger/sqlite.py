@@ -24,6 +24,7 @@ from custody_sync.ledger import sqlite_reads as reads
 from custody_sync.ledger.chain import Prepared
 from custody_sync.ledger.checks import check_calendar
 from custody_sync.ledger.grouping import GroupWriter
+from custody_sync.ledger.replaying import Stored
 from custody_sync.ledger.rules import Group, event_of
 from custody_sync.ledger.sqlite_connection import Connection
 from custody_sync.ledger.sqlite_erasure import Eraser, due
@@ -38,9 +39,9 @@ from custody_sync.ledger.sqlite_files import (
     locate,
 )
 from custody_sync.ledger.sqlite_reading import Reading
-from custody_sync.ledger.sqlite_rows import load, write
-from custody_sync.ledger.state import Needs, Position
-from custody_sync.ledger.storage import AsOf, Note, Unaccounted
+from custody_sync.ledger.sqlite_rows import load, position, restore, write
+from custody_sync.ledger.state import Needs
+from custody_sync.ledger.storage import Account, AsOf, Identity, Note, Unaccounted
 from custody_sync.model import (
     Erasure,
     Event,
@@ -50,18 +51,19 @@ from custody_sync.model import (
     Placement,
     PlacementState,
     Standing,
-    read_instant,
 )
 from custody_sync.runtime import Runtime
 
 NoteWork = Callable[[sqlite3.Connection], Any]
 
 
-async def open_sqlite(rest: str, *, create: bool, read_only: bool, runtime: Runtime) -> SqliteStorage:
+async def open_sqlite(
+    rest: str, *, create: bool, read_only: bool, runtime: Runtime, identity: Identity | None = None
+) -> SqliteStorage:
     """Open a ledger file; `rest` is what stands behind `sqlite:///` in its URL."""
     location = Location.parse(rest)
     readers = runtime.executor("custody-reader")
-    opening = readers.submit(_open, location, create, read_only, runtime, readers)
+    opening = readers.submit(_open, location, create, read_only, runtime, readers, identity)
     try:
         return await asyncio.wrap_future(opening)
     except BaseException:
@@ -78,7 +80,12 @@ def _abandon(opening: Future[SqliteStorage], readers: Executor) -> None:
 
 
 def _open(
-    location: Location, create: bool, read_only: bool, runtime: Runtime, readers: Executor
+    location: Location,
+    create: bool,
+    read_only: bool,
+    runtime: Runtime,
+    readers: Executor,
+    identity: Identity | None,
 ) -> SqliteStorage:
     locate(location, create=create)
     with ledger_errors(location.name), contextlib.ExitStack() as opened:
@@ -91,7 +98,7 @@ def _open(
                     _check_or_empty(probe, location, create)
             writer = opened.enter_context(contextlib.closing(connect(location, write=True)))
             if create:
-                initialise(writer, location, runtime)
+                initialise(writer, location, runtime, identity)
         reader = opened.enter_context(contextlib.closing(Reading(location)))
         storage = SqliteStorage(location, writer, reader, readers, runtime)
         opened.pop_all()
@@ -133,6 +140,10 @@ class SqliteStorage:
     async def commit(self, prepared: Prepared) -> Event:
         """Append one prepared draft with the next group."""
         return event_of(await self._write(prepared))
+
+    async def restore(self, events: Sequence[Stored]) -> None:
+        """Append events of another ledger as they are."""
+        await self._write(lambda conn: restore(conn, events, self.name, self._now()))
 
     async def _write(self, work: Prepared | NoteWork) -> Any:
         self._check_usable()
@@ -189,12 +200,10 @@ class SqliteStorage:
         return [results[id(w)] if isinstance(w, Prepared) else w(conn) for w in works], salts
 
     def _group_at_head(self, conn: sqlite3.Connection, drafts: Sequence[Prepared]) -> Group:
-        seq, tx_time, digest = conn.execute("SELECT seq, tx_time, hash FROM head").fetchone()
-        position = Position(seq, read_instant(tx_time), digest)
-        now = self._now()
-        if position.tx_time is not None:
-            check_calendar(position.tx_time, self.name, "its last event is of")
-        return Group(load(conn, Needs.of(drafts)), position, now)
+        at, now = position(conn), self._now()
+        if at.tx_time is not None:
+            check_calendar(at.tx_time, self.name, "its last event is of")
+        return Group(load(conn, Needs.of(drafts)), at, now)
 
     def _now(self) -> datetime:
         return check_calendar(self._runtime.clock.now(), self.name, "its clock says")
@@ -279,6 +288,11 @@ class SqliteStorage:
         """Return the spaces that have facts."""
         found: list[str] = await self._read(reads.spaces, limit, after)
         return found
+
+    async def accounts(self, space: str | None, subject: str | None, limit: int, after: int) -> Page[Account]:
+        """Return what there is on facts, a page at a time."""
+        page: Page[Account] = await self._read(reads.accounts, space, subject, limit, after)
+        return page
 
     async def known(self, ids: Sequence[str]) -> dict[str, Standing]:
         """Return the standing of every id."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from custody_sync import errors
 from custody_sync.ledger.sqlite_connection import Connection
 from custody_sync.ledger.sqlite_errors import ledger_errors, throw
+from custody_sync.ledger.storage import Identity
 from custody_sync.runtime import Runtime
 
 APPLICATION_ID = 0x43535931
@@ -267,14 +268,16 @@ def check_schema(conn: sqlite3.Connection, location: Location) -> None:
         raise problem
 
 
-def initialise(conn: Connection, location: Location, runtime: Runtime) -> None:
+def initialise(
+    conn: Connection, location: Location, runtime: Runtime, identity: Identity | None = None
+) -> None:
     """Create the schema in an empty file; of two processes that try at once, one does it."""
     with ledger_errors(location.name):
         conn.execute("BEGIN IMMEDIATE")
         try:
             (tables,) = conn.execute("SELECT count(*) FROM sqlite_master").fetchone()
             if not tables:
-                _create_tables(conn, runtime)
+                _create_tables(conn, identity or Identity.new(runtime))
             conn.execute("COMMIT")
         except BaseException:
             conn.leave()
@@ -284,15 +287,15 @@ def initialise(conn: Connection, location: Location, runtime: Runtime) -> None:
             conn.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
 
-def _create_tables(conn: sqlite3.Connection, runtime: Runtime) -> None:
+def _create_tables(conn: sqlite3.Connection, identity: Identity) -> None:
     schema = resources.files("custody_sync.ledger").joinpath("sql/schema.sql").read_text("utf-8")
     for statement in _statements(schema):
         conn.execute(statement)
     conn.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     conn.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
     settings = [
-        ("ledger_id", runtime.ids.fact_id(runtime.clock.now()).encode()),
-        ("secret", runtime.ids.secret(32)),
+        ("ledger_id", identity.ledger_id.encode()),
+        ("secret", identity.secret),
     ]
     conn.executemany("INSERT INTO settings (name, value) VALUES (?, ?)", settings)
 

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from custody_sync.canonical import is_text, parse
-from custody_sync.ledger.chain import SECTIONS, read_event
-from custody_sync.ledger.storage import AsOf, Unaccounted
+from custody_sync.ledger.chain import SECTIONS, read_event, read_evidence
+from custody_sync.ledger.storage import Account, AsOf, Unaccounted
 from custody_sync.model import (
     Event,
     Fact,
@@ -45,6 +45,12 @@ _CLAIMED = """
 f.seq <= :head AND (f.effect_seq IS NULL OR f.effect_seq > :head)
 AND (f.retract_seq IS NULL OR f.retract_seq > :head) AND (f.forget_seq IS NULL OR f.forget_seq > :head)
 AND f.valid_from <= :valid_at AND (f.valid_to IS NULL OR f.valid_to > :valid_at)
+"""
+
+
+_SUPERSEDED = """
+SELECT e.tx_time FROM facts d JOIN events e ON e.seq = d.effect_seq
+WHERE d.root = f.root AND d.effect_seq > f.effect_seq AND d.retract_seq IS NULL ORDER BY d.effect_seq LIMIT 1
 """
 
 
@@ -137,6 +143,7 @@ def _fact(row: tuple[Any, ...], head_seq: int) -> Fact:
         seq=seq,
         confirmed=claimed and effect_seq is not None and effect_seq <= head_seq,
         forgotten=content is None,
+        evidence=read_evidence(body),
     )
 
 
@@ -185,6 +192,45 @@ def spaces(conn: sqlite3.Connection, limit: int, after: str) -> list[str]:
     SELECT space FROM step WHERE space IS NOT NULL LIMIT :limit
     """
     return [space for (space,) in conn.execute(query, {"limit": limit, "after": after})]
+
+
+def accounts(
+    conn: sqlite3.Connection, space: str | None, subject: str | None, limit: int, after: int
+) -> Page[Account]:
+    """Return a page of what there is on facts, without their values, in the order they were learned."""
+    where = ["f.seq > :after"]
+    if space is not None:
+        where.append("+f.space = :space" if subject is not None else "f.space = :space")
+    if subject is not None:
+        where.append("f.subject = :subject")
+    rows = conn.execute(
+        f"SELECT f.seq, f.fact_id, f.space, f.subject, f.predicate, f.tx_time, f.retract_seq IS NOT NULL, "
+        f"f.forget_seq IS NOT NULL, f.identity_gone, ({_SUPERSEDED}), "
+        "(SELECT json_group_array(h.hold_id) FROM holds h WHERE h.fact_id = f.fact_id) "
+        f"FROM facts f WHERE {' AND '.join(where)} ORDER BY f.seq LIMIT :limit",
+        {"after": after, "space": space, "subject": subject, "limit": limit + 1},
+    ).fetchall()
+    found = [_account(row) for row in rows[:limit]]
+    return Page(found, head=head(conn), next=found[-1].seq if len(rows) > limit else None)
+
+
+def _account(row: tuple[Any, ...]) -> Account:
+    seq, fact_id, space, subject, predicate, learned, retracted, forgotten, anonymous, superseded, holds = row
+    learned_at = read_instant(learned)
+    assert learned_at is not None  # noqa: S101  # the schema has it NOT NULL, written by format_instant
+    return Account(
+        seq=seq,
+        fact_id=fact_id,
+        space=space,
+        subject=subject,
+        predicate=predicate,
+        learned_at=learned_at,
+        superseded_at=read_instant(superseded),
+        retracted=bool(retracted),
+        forgotten=bool(forgotten),
+        identity_gone=bool(anonymous),
+        holds=tuple(sorted(json.loads(holds))),
+    )
 
 
 def known(conn: sqlite3.Connection, ids: list[str]) -> dict[str, Standing]:

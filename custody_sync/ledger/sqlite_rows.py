@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from itertools import chain
 from typing import Any
 
 from custody_sync.ledger.chain import SECTIONS, read_event
+from custody_sync.ledger.replaying import Replay, Stored, prepare_replay
 from custody_sync.ledger.rows import FactRow, PlacementRow
 from custody_sync.ledger.rules import Group
-from custody_sync.ledger.state import Needs, State
-from custody_sync.model import ERASED_ID, PlacementState, Standing, format_instant
+from custody_sync.ledger.state import Needs, Position, State
+from custody_sync.model import ERASED_ID, Outcome, PlacementState, Standing, format_instant, read_instant
 
 _FACT = (
     "fact_id, seq, root, supersedes, space, subject, predicate, provenance, valid_from, valid_to, "
@@ -23,6 +25,25 @@ _PLACEMENT = "store, external_id, fact_id, scope, stored_at, until, state, outco
 _GIVEN = "(SELECT value FROM json_each(?))"
 _AT_ONCE = (32, 16, 8, 4, 2, 1)
 """Rows of one INSERT; few sizes keep its statements cached, and 32 rows stay under 999 parameters."""
+
+
+def position(conn: sqlite3.Connection) -> Position:
+    """Return where the log ends."""
+    seq, tx_time, digest = conn.execute("SELECT seq, tx_time, hash FROM head").fetchone()
+    return Position(seq, read_instant(tx_time), digest)
+
+
+def restore(conn: sqlite3.Connection, events: Sequence[Stored], name: str, now: datetime) -> None:
+    """Append events that were admitted before, as they are, right after the head.
+
+    Raises:
+        LedgerBroken: an event does not follow, is not what its hash says, or breaks a rule.
+    """
+    replayed = prepare_replay(events, position(conn), name)
+    replay = Replay(load(conn, Needs.of(replayed)), position(conn), now)
+    replay.take_all(events, replayed, name)
+    if replay.appended:
+        write(conn, replay)
 
 
 def load(conn: sqlite3.Connection, needs: Needs) -> State:
@@ -254,17 +275,22 @@ def _erase_forgotten(conn: sqlite3.Connection, group: Group) -> dict[str, list[b
 
 
 def _dereference(conn: sqlite3.Connection, group: Group) -> None:
+    """Take the ids of a fact's removed entries: one placement a store stands for them from now on."""
     for fact_id in group.state.dereferenced:
+        fact = group.state.facts[fact_id]
         conn.execute(
             "UPDATE sealed SET refs = NULL, refs_salt = NULL "
             "WHERE seq IN (SELECT seq FROM events WHERE fact_id = ?)",
             (fact_id,),
         )
-        conn.execute(
-            "UPDATE placements SET external_id = ? || id, scope = NULL "
-            "WHERE fact_id = ? AND external_id NOT LIKE ? || '%'",
-            (ERASED_ID, fact_id, ERASED_ID),
-        )
+        stores = conn.execute(
+            "SELECT store FROM placements WHERE fact_id = ? GROUP BY store ORDER BY min(id)", (fact_id,)
+        ).fetchall()
+        conn.execute("DELETE FROM placements WHERE fact_id = ?", (fact_id,))
+        erased = f"{ERASED_ID}{fact.seq}"
+        gone = (fact_id, None, None, fact.valid_to, PlacementState.GONE.value, Outcome.VERIFIED.value)
+        rows = [(store, erased, *gone) for (store,) in stores]
+        _insert(conn, f"placements ({_PLACEMENT})", rows)
         _note_erasure(conn, group, fact_id, identity=True)
 
 

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from custody_sync.errors import InvalidInput
 from custody_sync.ledger.chain import Prepared
+from custody_sync.ledger.replaying import Stored
 from custody_sync.model import Erasure, Event, Fact, Head, Page, Placement, PlacementState, Standing
 from custody_sync.runtime import Runtime
 
@@ -41,6 +42,38 @@ class AsOf:
     include_claimed: bool = False
     limit: int = 100
     after: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """What a ledger has on one fact, without its value."""
+
+    seq: int
+    fact_id: str
+    space: str
+    subject: str
+    predicate: str
+    learned_at: datetime
+    superseded_at: datetime | None
+    """When the ledger learned of the link that covers it; None while none does."""
+    retracted: bool
+    forgotten: bool
+    identity_gone: bool
+    holds: tuple[str, ...]
+    """The holds that stand, sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What makes a ledger this one: its id in labels, and the secret behind ids of keyed writes."""
+
+    ledger_id: str
+    secret: bytes
+
+    @classmethod
+    def new(cls, runtime: Runtime) -> Identity:
+        """Make an identity that no other ledger has."""
+        return cls(runtime.ids.fact_id(runtime.clock.now()), runtime.ids.secret(32))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +122,18 @@ class Storage(Protocol):
 
     async def spaces(self, limit: int, after: str) -> list[str]:
         """Return the spaces that have facts, sorted, those after a given one; -1 is no limit."""
+        ...
+
+    async def accounts(self, space: str | None, subject: str | None, limit: int, after: int) -> Page[Account]:
+        """Return what there is on facts of a space and subject, whatever their state; None is any."""
+        ...
+
+    async def restore(self, events: Sequence[Stored]) -> None:
+        """Append events of another ledger as they are, all or none, right after this one's head.
+
+        Raises:
+            LedgerBroken: an event does not follow, is not what its hash says, or breaks a rule.
+        """
         ...
 
     async def known(self, ids: Sequence[str]) -> dict[str, Standing]:
@@ -148,8 +193,12 @@ class Storage(Protocol):
         ...
 
 
-async def open_storage(url: str, *, create: bool, read_only: bool, runtime: Runtime) -> Storage:
+async def open_storage(
+    url: str, *, create: bool, read_only: bool, runtime: Runtime, identity: Identity | None = None
+) -> Storage:
     """Open the storage that a URL names, without ever creating one unless asked.
+
+    A new ledger is given `identity` where it takes the place of another one, else one of its own.
 
     Raises:
         InvalidInput: the URL is of no known form; it is not repeated, since it may hold a password.
@@ -166,7 +215,9 @@ async def open_storage(url: str, *, create: bool, read_only: bool, runtime: Runt
             )
         from custody_sync.ledger.sqlite import open_sqlite  # noqa: PLC0415  # one engine is loaded at a time
 
-        return await open_sqlite(rest[1:], create=create, read_only=read_only, runtime=runtime)
+        return await open_sqlite(
+            rest[1:], create=create, read_only=read_only, runtime=runtime, identity=identity
+        )
     if scheme in ("postgresql", "postgres", "jsonl"):
         raise InvalidInput(
             field="ledger", problem=f"{scheme} ledgers are not available in this version; use sqlite"
@@ -180,4 +231,4 @@ def _safe(scheme: str) -> str:
     return scheme[:20] if scheme.isalnum() else "?"
 
 
-__all__ = ["AsOf", "Note", "Storage", "Unaccounted", "open_storage"]
+__all__ = ["Account", "AsOf", "Identity", "Note", "Storage", "Unaccounted", "open_storage"]

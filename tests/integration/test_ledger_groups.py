@@ -120,9 +120,9 @@ async def test_a_group_is_one_commit(tmp_path: Path) -> None:
     """What waits while a commit is under way shares the next one."""
     plan = FaultPlan()
     book = await open_group_book(tmp_path / "l.db", reach=plan)
-    await book.group([book.state() for _ in range(40)])
+    await book.group([book.state() for _ in range(30)])
     assert plan.reached["ledger.before_commit"] == 1  # type: ignore[index]  # a StrEnum's value
-    assert (await book.ledger.head()).seq == 40
+    assert (await book.ledger.head()).seq == 30
     await book.ledger.close()
 
 

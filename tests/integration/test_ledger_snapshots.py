@@ -30,6 +30,7 @@ def alter(path: Path, statement: str) -> None:
     conn.close()
 
 
+@pytest.mark.damages
 @pytest.mark.parametrize("broken", BROKEN)
 async def test_an_error_that_somebody_keeps_keeps_no_old_answers(book: Book, broken: str) -> None:
     """The read that failed half-way has ended: what comes afterwards is seen, and can be erased."""
@@ -50,6 +51,7 @@ async def test_an_error_that_somebody_keeps_keeps_no_old_answers(book: Book, bro
     assert len(kept) == 3
 
 
+@pytest.mark.damages
 async def test_a_group_that_failed_half_way_leaves_no_transaction(book: Book) -> None:
     """The writer's transaction has ended as well: other handles write and erase, and so does this one."""
     fact_id = await book.add(held=[("memories", "x1")])
@@ -86,6 +88,7 @@ def test_a_half_read_cursor_ends_with_its_transaction(tmp_path: Path, write: boo
     other.close()
 
 
+@pytest.mark.damages
 @pytest.mark.parametrize("broken", BROKEN)
 async def test_nothing_of_a_record_hangs_on_an_error(book: Book, broken: str) -> None:
     """A JSON error carries the whole text; ours stands alone, without cause or context."""

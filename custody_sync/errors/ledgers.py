@@ -1,0 +1,79 @@
+"""What went wrong with a ledger itself."""
+
+from __future__ import annotations
+
+from custody_sync.errors.base import CustodyError, Terminal, Transient
+
+
+class LedgerError(CustodyError):
+    """The ledger {name} cannot be used: {problem}."""
+
+    code = "ledger_error"
+    exit_code = 5
+
+
+class LedgerUnavailable(LedgerError, Transient):
+    """The ledger did not record the event ({cause}); entries that stores may hold for {fact_id}: {entries}."""
+
+    code = "ledger_unavailable"
+
+
+class LedgerNotFound(LedgerError, Terminal):
+    """No ledger at {name}; create one with `custody-sync init` or Ledger.open(..., create=True)."""
+
+    code = "ledger_not_found"
+
+
+class LedgerDamaged(LedgerError, Terminal):
+    """The ledger {name} is damaged or is not a custody-sync ledger ({cause}); nothing was changed."""
+
+    code = "ledger_damaged"
+
+
+class LedgerTooNew(LedgerError, Terminal):
+    """The ledger {name} has schema version {found}; this custody-sync reads up to {known}. Upgrade custody-sync."""
+
+    code = "ledger_too_new"
+
+
+class LedgerReadOnly(LedgerError, Terminal):
+    """The ledger {name} is read-only here ({cause})."""
+
+    code = "ledger_read_only"
+
+
+class LedgerBusy(LedgerError, Transient):
+    """Another process has kept the ledger {name} locked for more than thirty seconds; nothing was recorded."""
+
+    code = "ledger_busy"
+
+
+class LedgerFull(LedgerError, Transient):
+    """The disk of ledger {name} is full; nothing was recorded."""
+
+    code = "ledger_full"
+
+
+class OutcomeUnknown(LedgerError, Transient):
+    """The connection to ledger {name} broke while an event was being committed; it may or may not be there."""
+
+    code = "outcome_unknown"
+
+
+class LedgerBroken(LedgerError, Terminal):
+    """The ledger {name} is not intact at event {seq}: {problem}."""
+
+    code = "ledger_broken"
+
+
+class LedgerNotEmpty(LedgerError, Terminal):
+    """The ledger {name} has events already; another ledger can only be copied into a new one."""
+
+    code = "ledger_not_empty"
+
+
+class LedgerTooLarge(LedgerError, Terminal):
+    """The ledger {name} holds {events} events, and a JSONL ledger answers from memory up to {most}; nothing was
+    recorded. Move it: custody-sync ledger copy --move OLD-URL sqlite:///new.db."""
+
+    code = "ledger_too_large"

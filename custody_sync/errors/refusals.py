@@ -1,0 +1,179 @@
+"""What the ledger or a lease refuses: nothing was appended."""
+
+from __future__ import annotations
+
+from custody_sync.errors.base import CustodyError, Terminal, Transient
+
+
+class Refused(CustodyError, Terminal):
+    """The ledger refused the event; nothing was appended."""
+
+    code = "refused"
+    exit_code = 4
+
+
+class UnknownFact(Refused):
+    """No fact {fact_id} was ever asserted in this ledger."""
+
+    code = "unknown_fact"
+
+
+class SupersedeConflict(Refused):
+    """Fact {fact_id} was superseded by another write first; read it again and decide anew."""
+
+    code = "supersede_conflict"
+
+
+class AlreadyCovered(SupersedeConflict):
+    """Fact {fact_id} is already superseded by {by}; supersede that one instead."""
+
+    code = "already_covered"
+
+
+class AlreadyRetracted(Refused):
+    """Fact {fact_id} is retracted."""
+
+    code = "already_retracted"
+
+
+class AlreadyConfirmed(Refused):
+    """Fact {fact_id} is not waiting for a confirmation."""
+
+    code = "already_confirmed"
+
+
+class NotConfirmed(Refused):
+    """Fact {fact_id} is only claimed; confirm it before anything supersedes it."""
+
+    code = "not_confirmed"
+
+
+class StartsTooEarly(Refused):
+    """The replacement starts at {valid_from}, before fact {fact_id}, which starts at {target_from}."""
+
+    code = "starts_too_early"
+
+
+class OtherStatement(Refused):
+    """A replacement keeps space, subject and predicate; {field} differs from fact {fact_id}."""
+
+    code = "other_statement"
+
+
+class OnHold(Refused):
+    """Fact {fact_id} is under a legal hold."""
+
+    code = "on_hold"
+
+
+class NoSuchHold(Refused):
+    """Fact {fact_id} has no hold {hold_id}."""
+
+    code = "no_such_hold"
+
+
+class DuplicateHold(Refused):
+    """Fact {fact_id} already has a hold {hold_id}."""
+
+    code = "duplicate_hold"
+
+
+class Forgotten(Refused):
+    """Fact {fact_id} was forgotten."""
+
+    code = "forgotten"
+
+
+class RepairedId(Refused):
+    """Fact id {fact_id} belongs to a repaired orphan and can never be asserted; write again under a new id."""
+
+    code = "repaired_id"
+
+
+class AssertedId(Refused):
+    """Fact id {fact_id} was asserted; it is no orphan."""
+
+    code = "asserted_id"
+
+
+class DuplicateFact(Refused):
+    """Fact id {fact_id} was asserted before, by another event."""
+
+    code = "duplicate_fact"
+
+
+class DuplicateEvent(Refused):
+    """Event id {event_id} was used before, for another event."""
+
+    code = "duplicate_event"
+
+
+class AlreadyRecorded(Refused):
+    """The repair of {external_id} in store {store!r} is already recorded."""
+
+    code = "already_recorded"
+
+
+class StalePlacement(Refused):
+    """The entry in store {store!r} is too old or already removed; the write took too long and has to be made again."""
+
+    code = "stale_placement"
+
+
+class SharedEntry(Refused):
+    """Store {store!r} answered with entry {external_id}, which already stands for fact {fact_id}; two facts cannot
+    share one entry, since removing one would take the other."""
+
+    code = "shared_entry"
+
+
+class NotBelieved(Refused):
+    """Fact {fact_id} is not believed now and belongs in no store."""
+
+    code = "not_believed"
+
+
+class NotRemoved(Refused):
+    """Fact {fact_id} is believed and held by its stores; there is no removal of it to verify."""
+
+    code = "not_removed"
+
+
+class AlreadyPlaced(Refused):
+    """Store {store!r} already holds a placement of fact {fact_id}."""
+
+    code = "already_placed"
+
+
+class StillBelieved(Refused):
+    """Fact {fact_id} is believed and {external_id} in store {store!r} is its placement; it is not due for removal."""
+
+    code = "still_believed"
+
+
+class IdempotencyConflict(Refused):
+    """The idempotency key was used before for a different fact."""
+
+    code = "idempotency_conflict"
+
+
+class WriteInProgress(CustodyError, Transient):
+    """A write with this idempotency key is under way; try again in a moment."""
+
+    code = "write_in_progress"
+    exit_code = 4
+
+
+class SweepRunning(CustodyError, Transient):
+    """A sweep by {holder} has been running since {since}; its lease ends at {until}."""
+
+    code = "sweep_running"
+    exit_code = 4
+
+
+class BreakerOpen(CustodyError, Terminal):
+    """{planned} removals out of {scanned} scanned entries are too many to start unasked; look at a dry run, then
+    pass max_removals={planned} if they are right (a ledger put back from a backup looks like this)."""
+
+    code = "breaker_open"
+    exit_code = 4
