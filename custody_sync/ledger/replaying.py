@@ -92,7 +92,7 @@ def read_stored(row: object) -> Stored:
     if not isinstance(row, Mapping) or not row.keys() <= {"event", "hash", "sealed"}:
         raise ValueError("is no exported event")
     doc, sealed = row.get("event"), row.get("sealed")
-    if not isinstance(doc, Mapping) or not isinstance(sealed, Mapping) or doc.keys() != KEYS:
+    if not isinstance(doc, Mapping) or not isinstance(sealed, Mapping) or set(doc) != KEYS:
         raise ValueError("is no exported event")
     commitments = doc["sealed"]
     if not isinstance(commitments, Mapping) or not sealed.keys() <= commitments.keys() <= set(SECTIONS):
@@ -108,7 +108,7 @@ def read_stored(row: object) -> Stored:
 def _section(section: Mapping[str, Any], commitment: str) -> Section:
     fields, salt = section["body"], section["salt"]
     # Upper case, or spaces, would be other bytes for the same salt.
-    if section.keys() != {"body", "salt"} or not isinstance(fields, Mapping) or salt != salt.lower().strip():
+    if set(section) != {"body", "salt"} or not isinstance(fields, Mapping) or salt != salt.lower().strip():
         raise ValueError("section")
     return Section(fields, canonical(fields).decode(), bytes.fromhex(salt), commitment)
 
