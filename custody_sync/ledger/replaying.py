@@ -92,7 +92,7 @@ def read_stored(row: object) -> Stored:
     if not isinstance(row, Mapping) or not row.keys() <= {"event", "hash", "sealed"}:
         raise ValueError("is no exported event")
     doc, sealed = row.get("event"), row.get("sealed")
-    if not isinstance(doc, Mapping) or not isinstance(sealed, Mapping) or set(map(str, doc)) != KEYS:
+    if not isinstance(doc, Mapping) or not isinstance(sealed, Mapping) or frozenset(map(str, doc)) != KEYS:
         raise ValueError("is no exported event")
     commitments = doc["sealed"]
     if not isinstance(commitments, Mapping) or not sealed.keys() <= commitments.keys() <= set(SECTIONS):
