@@ -1,0 +1,136 @@
+"""What every storage answers that keeps its rows in SQLite: one question, one read transaction each."""
+
+from __future__ import annotations
+
+import sqlite3
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from custody_sync.ledger import sqlite_notes as beside
+from custody_sync.ledger import sqlite_reads as reads
+from custody_sync.ledger.checks import check_calendar
+from custody_sync.ledger.storage import Account, AsOf, Note, Unaccounted
+from custody_sync.model import Event, Fact, Head, Page, Placement, PlacementState, Standing
+from custody_sync.runtime import Runtime
+
+NoteWork = Callable[[sqlite3.Connection], Any]
+
+
+class Answering(ABC):
+    """The questions and the notes of `Storage`, over one way to read and one to write.
+
+    Args:
+        name: what errors call the ledger.
+        runtime: the clock.
+    """
+
+    def __init__(self, name: str, runtime: Runtime) -> None:
+        self.name = name
+        self._runtime = runtime
+
+    @abstractmethod
+    async def _read(self, query: Callable[..., Any], *args: Any) -> Any:
+        """Ask one question of the committed state."""
+
+    @abstractmethod
+    async def _write(self, work: NoteWork) -> Any:
+        """Do work on notes in a write transaction."""
+
+    def _now(self) -> datetime:
+        return check_calendar(self._runtime.clock.now(), self.name, "its clock says")
+
+    async def as_of(self, question: AsOf) -> Page[Fact]:
+        """Answer an as-of question in one read transaction."""
+        page: Page[Fact] = await self._read(reads.as_of, question, self._runtime.clock.now())
+        return page
+
+    async def get(self, fact_id: str) -> Fact | None:
+        """Return a fact whatever its state."""
+        fact: Fact | None = await self._read(reads.get, fact_id)
+        return fact
+
+    async def history(self, fact_id: str, limit: int, after: int) -> Page[Event]:
+        """Return one fact's events in order."""
+        page: Page[Event] = await self._read(reads.history, fact_id, limit, after)
+        return page
+
+    async def events(self, limit: int, after: int) -> list[dict[str, Any]]:
+        """Return stored events, sections and salts included, in order."""
+        rows: list[dict[str, Any]] = await self._read(reads.events, limit, after)
+        return rows
+
+    async def spaces(self, limit: int, after: str) -> list[str]:
+        """Return the spaces that have facts."""
+        found: list[str] = await self._read(reads.spaces, limit, after)
+        return found
+
+    async def accounts(self, space: str | None, subject: str | None, limit: int, after: int) -> Page[Account]:
+        """Return what there is on facts, a page at a time."""
+        page: Page[Account] = await self._read(reads.accounts, space, subject, limit, after)
+        return page
+
+    async def known(self, ids: Sequence[str]) -> dict[str, Standing]:
+        """Return the standing of every id."""
+        found: dict[str, Standing] = await self._read(reads.known, list(ids))
+        return found
+
+    async def placements(self, fact_id: str) -> list[Placement]:
+        """Return a fact's placements."""
+        found: list[Placement] = await self._read(reads.placements, fact_id)
+        return found
+
+    async def placements_in(
+        self, states: Sequence[PlacementState], limit: int, after: int
+    ) -> Page[Placement]:
+        """Return placements by state, a page at a time."""
+        page: Page[Placement] = await self._read(reads.placements_in, list(states), limit, after)
+        return page
+
+    async def ended(self, store: str, limit: int, after: int) -> Page[Placement]:
+        """Return a store's placements whose facts have ended, a page at a time."""
+        now = self._runtime.clock.now()
+        page: Page[Placement] = await self._read(reads.ended, store, limit, after, now)
+        return page
+
+    async def owed(self, fact_id: str | None, limit: int, after: tuple[str, str]) -> list[tuple[str, str]]:
+        """Return what is owed, of one fact or of all."""
+        now = self._runtime.clock.now()
+        found: list[tuple[str, str]] = await self._read(reads.owed, fact_id, limit, after, now)
+        return found
+
+    async def unaccounted(self, store: str, pairs: Mapping[str, str], keep: bool) -> list[Unaccounted]:
+        """Return the listed entries that are not current placements."""
+        now = self._runtime.clock.now()
+        found: list[Unaccounted] = await self._read(reads.unaccounted, store, dict(pairs), keep, now)
+        return found
+
+    async def head(self) -> Head:
+        """Return the committed head."""
+        head: Head = await self._read(reads.head)
+        return head
+
+    async def notes(self, topic: str, limit: int, after: str = "") -> list[Note]:
+        """Return a topic's notes in order of key."""
+        found: list[Note] = await self._read(beside.page, topic, limit, after)
+        return found
+
+    # --- notes ------------------------------------------------------------------------------
+
+    async def acquire(self, topic: str, key: str, value: str, holder: str, ttl: timedelta) -> Note:
+        """Set a note unless another holder's stands; return the one that stands now."""
+        note: Note = await self._write(
+            lambda conn: beside.acquire(conn, topic, key, value, holder, ttl, self._now())
+        )
+        return note
+
+    async def put_notes(self, notes: Sequence[Note]) -> None:
+        """Set notes in one transaction."""
+        await self._write(lambda conn: beside.put(conn, notes))
+
+    async def drop_notes(
+        self, topic: str, keys: Sequence[str] | None = None, holder: str | None = None
+    ) -> None:
+        """Remove notes of a topic, by key or holder where given."""
+        await self._write(lambda conn: beside.drop(conn, topic, keys, holder))
