@@ -6,10 +6,10 @@ import json
 import sqlite3
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
 
+from custody_sync.ledger.answers import note_of
 from custody_sync.ledger.storage import Note
-from custody_sync.model import format_instant, read_instant
+from custody_sync.model import format_instant
 
 _NOTE = "topic, key, value, holder, since, expires_at"
 
@@ -17,7 +17,7 @@ _NOTE = "topic, key, value, holder, since, expires_at"
 def page(conn: sqlite3.Connection, topic: str, limit: int, after: str) -> list[Note]:
     """Return a topic's notes in order of key."""
     query = f"SELECT {_NOTE} FROM notes WHERE topic = ? AND key > ? ORDER BY key LIMIT ?"
-    return [_note(row) for row in conn.execute(query, (topic, after, limit))]
+    return [note_of(row) for row in conn.execute(query, (topic, after, limit))]
 
 
 def acquire(
@@ -25,7 +25,7 @@ def acquire(
 ) -> Note:
     """Set a note unless another holder's has not lapsed; return the one that stands."""
     row = conn.execute(f"SELECT {_NOTE} FROM notes WHERE topic = ? AND key = ?", (topic, key)).fetchone()
-    standing = None if row is None else _note(row)
+    standing = None if row is None else note_of(row)
     mine = standing is not None and standing.holder == holder
     if standing is not None and not mine and (standing.expires_at is None or standing.expires_at > now):
         return standing
@@ -77,12 +77,3 @@ def leased(conn: sqlite3.Connection, now: datetime) -> bool:
     """Tell whether somebody holds a lease, and may thus be at work on notes."""
     query = "SELECT 1 FROM notes WHERE topic = 'lease' AND expires_at > ? LIMIT 1"
     return conn.execute(query, (format_instant(now),)).fetchone() is not None
-
-
-def _note(row: tuple[Any, ...]) -> Note:
-    topic, key, value, holder, since, expires_at = row
-    set_at = read_instant(since)
-    assert set_at is not None  # noqa: S101  # written by format_instant
-    return Note(
-        topic=topic, key=key, value=value, holder=holder, since=set_at, expires_at=read_instant(expires_at)
-    )

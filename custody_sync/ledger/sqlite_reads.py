@@ -7,21 +7,27 @@ import sqlite3
 from datetime import datetime
 from typing import Any
 
-from custody_sync.canonical import is_text, parse
-from custody_sync.ledger.chain import SECTIONS, read_event, read_evidence
+from custody_sync.canonical import is_text
+from custody_sync.ledger.answers import (
+    account_of,
+    event_at,
+    exported,
+    fact_of,
+    head_of,
+    placement_of,
+    unaccounted_of,
+)
+from custody_sync.ledger.chain import SECTIONS
 from custody_sync.ledger.storage import Account, AsOf, Unaccounted
 from custody_sync.model import (
     Event,
     Fact,
     Head,
-    Outcome,
     Page,
     Placement,
     PlacementState,
-    Provenance,
     Standing,
     format_instant,
-    read_instant,
 )
 
 _FACT = (
@@ -62,8 +68,7 @@ def settings(conn: sqlite3.Connection) -> tuple[str, bytes]:
 
 def head(conn: sqlite3.Connection) -> Head:
     """Return the committed head."""
-    seq, tx_time, digest = conn.execute("SELECT seq, tx_time, hash FROM head").fetchone()
-    return Head(seq, read_instant(tx_time), digest)
+    return head_of(conn.execute("SELECT seq, tx_time, hash FROM head").fetchone())
 
 
 def head_at(conn: sqlite3.Connection, tx_at: datetime | None) -> Head:
@@ -74,7 +79,7 @@ def head_at(conn: sqlite3.Connection, tx_at: datetime | None) -> Head:
         "SELECT seq, tx_time, hash FROM events WHERE tx_time <= ? ORDER BY tx_time DESC LIMIT 1",
         (format_instant(tx_at),),
     ).fetchone()
-    return Head(0, None, "0" * 64) if row is None else Head(row[0], read_instant(row[1]), row[2])
+    return head_of(row)
 
 
 def as_of(conn: sqlite3.Connection, question: AsOf, now: datetime) -> Page[Fact]:
@@ -103,7 +108,7 @@ def as_of(conn: sqlite3.Connection, question: AsOf, now: datetime) -> Page[Fact]
         "predicate": question.predicate,
         "limit": question.limit + 1,
     }
-    facts = [_fact(row, at.seq) for row in conn.execute(query, parameters)]
+    facts = [fact_of(row, at.seq) for row in conn.execute(query, parameters)]
     more = len(facts) > question.limit
     facts = facts[: question.limit]
     return Page(facts, head=at, next=facts[-1].seq if more else None)
@@ -114,37 +119,7 @@ def get(conn: sqlite3.Connection, fact_id: str) -> Fact | None:
     row = conn.execute(
         f"SELECT {_FACT} FROM facts f LEFT JOIN sealed s ON s.seq = f.seq WHERE f.fact_id = ?", (fact_id,)
     ).fetchone()
-    return None if row is None else _fact(row, row[12] or 0)
-
-
-def _fact(row: tuple[Any, ...], head_seq: int) -> Fact:
-    (
-        seq, fact_id, space, subject, predicate, actor, provenance, valid_from, valid_to,
-        supersedes, receipt_id, tx_time, effect_seq, content,
-    ) = row  # fmt: skip
-    body = {} if content is None else parse(content)
-    start = read_instant(valid_from)
-    assert start is not None  # noqa: S101  # the schema has it NOT NULL, written by format_instant
-    claimed = provenance == Provenance.CLAIMED.value
-    return Fact(
-        fact_id=fact_id,
-        space=space,
-        subject=subject,
-        predicate=predicate,
-        value=body.get("value"),
-        text=body.get("text"),
-        actor=actor,
-        provenance=Provenance(provenance),
-        valid_from=start,
-        valid_to=read_instant(valid_to),
-        supersedes=supersedes,
-        receipt_id=receipt_id,
-        tx_time=read_instant(tx_time),
-        seq=seq,
-        confirmed=claimed and effect_seq is not None and effect_seq <= head_seq,
-        forgotten=content is None,
-        evidence=read_evidence(body),
-    )
+    return None if row is None else fact_of(row, row[12] or 0)
 
 
 def history(conn: sqlite3.Connection, fact_id: str, limit: int, after: int) -> Page[Event]:
@@ -154,10 +129,7 @@ def history(conn: sqlite3.Connection, fact_id: str, limit: int, after: int) -> P
         "LEFT JOIN sealed s ON s.seq = e.seq WHERE e.fact_id = ? AND e.seq > ? ORDER BY e.seq LIMIT ?",
         (fact_id, after, limit + 1),
     ).fetchall()
-    found = [
-        read_event(body, digest, {"content": content, "identity": identity, "refs": refs})
-        for body, digest, content, identity, refs in rows[:limit]
-    ]
+    found = [event_at(row) for row in rows[:limit]]
     return Page(found, head=head(conn), next=found[-1].seq if len(rows) > limit else None)
 
 
@@ -169,15 +141,7 @@ def events(conn: sqlite3.Connection, limit: int, after: int) -> list[dict[str, A
         "WHERE e.seq > ? ORDER BY e.seq LIMIT ?",
         (after, limit),
     )
-    found = []
-    for body, digest, *sections in rows:
-        sealed = {}
-        for i, name in enumerate(SECTIONS):
-            text, salt = sections[2 * i], sections[2 * i + 1]
-            if text is not None:
-                sealed[name] = {"body": parse(text), "salt": salt.hex()}
-        found.append({"event": parse(body), "hash": digest, "sealed": sealed})
-    return found
+    return [exported(row) for row in rows]
 
 
 def spaces(conn: sqlite3.Connection, limit: int, after: str) -> list[str]:
@@ -210,27 +174,8 @@ def accounts(
         f"FROM facts f WHERE {' AND '.join(where)} ORDER BY f.seq LIMIT :limit",
         {"after": after, "space": space, "subject": subject, "limit": limit + 1},
     ).fetchall()
-    found = [_account(row) for row in rows[:limit]]
+    found = [account_of(row[:-1], json.loads(row[-1])) for row in rows[:limit]]
     return Page(found, head=head(conn), next=found[-1].seq if len(rows) > limit else None)
-
-
-def _account(row: tuple[Any, ...]) -> Account:
-    seq, fact_id, space, subject, predicate, learned, retracted, forgotten, anonymous, superseded, holds = row
-    learned_at = read_instant(learned)
-    assert learned_at is not None  # noqa: S101  # the schema has it NOT NULL, written by format_instant
-    return Account(
-        seq=seq,
-        fact_id=fact_id,
-        space=space,
-        subject=subject,
-        predicate=predicate,
-        learned_at=learned_at,
-        superseded_at=read_instant(superseded),
-        retracted=bool(retracted),
-        forgotten=bool(forgotten),
-        identity_gone=bool(anonymous),
-        holds=tuple(sorted(json.loads(holds))),
-    )
 
 
 def known(conn: sqlite3.Connection, ids: list[str]) -> dict[str, Standing]:
@@ -244,7 +189,7 @@ def known(conn: sqlite3.Connection, ids: list[str]) -> dict[str, Standing]:
 def placements(conn: sqlite3.Connection, fact_id: str) -> list[Placement]:
     """Return a fact's placements in the order they were made."""
     query = f"SELECT {_PLACEMENT} FROM placements WHERE fact_id = ? ORDER BY id"
-    return [_placement(row) for row in conn.execute(query, (fact_id,))]
+    return [placement_of(row) for row in conn.execute(query, (fact_id,))]
 
 
 def placements_in(
@@ -259,7 +204,9 @@ def placements_in(
     ).fetchall()
     more = len(rows) > limit
     rows = rows[:limit]
-    return Page([_placement(row[:-1]) for row in rows], head=head(conn), next=rows[-1][-1] if more else None)
+    return Page(
+        [placement_of(row[:-1]) for row in rows], head=head(conn), next=rows[-1][-1] if more else None
+    )
 
 
 def ended(conn: sqlite3.Connection, store: str, limit: int, after: int, now: datetime) -> Page[Placement]:
@@ -271,19 +218,8 @@ def ended(conn: sqlite3.Connection, store: str, limit: int, after: int, now: dat
     ).fetchall()
     more = len(rows) > limit
     rows = rows[:limit]
-    return Page([_placement(row[:-1]) for row in rows], head=head(conn), next=rows[-1][-1] if more else None)
-
-
-def _placement(row: tuple[Any, ...]) -> Placement:
-    store, external_id, fact_id, scope, stored_at, state, outcome = row
-    return Placement(
-        store=store,
-        external_id=external_id,
-        fact_id=fact_id,
-        scope=scope,
-        stored_at=read_instant(stored_at),
-        state=PlacementState(state),
-        outcome=None if outcome is None else Outcome(outcome),
+    return Page(
+        [placement_of(row[:-1]) for row in rows], head=head(conn), next=rows[-1][-1] if more else None
     )
 
 
@@ -331,13 +267,7 @@ def unaccounted(
         text = json.dumps(asked)
     parameters = {"pairs": text, "store": store, "keep": keep, "now": format_instant(now)}
     found = [
-        Unaccounted(
-            external_id,
-            pairs[external_id],
-            Standing(standing or Standing.UNKNOWN),
-            None if state is None else PlacementState(state),
-            owner,
-        )
+        unaccounted_of(external_id, pairs[external_id], standing, state, owner)
         for external_id, standing, state, owner in conn.execute(query, parameters)
     ]
     if asked is pairs:

@@ -1,0 +1,136 @@
+"""Rows as a storage keeps them, turned into what a ledger answers: the same on every engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from custody_sync.canonical import parse
+from custody_sync.ledger.chain import SECTIONS, read_event, read_evidence
+from custody_sync.ledger.storage import Account, Note, Unaccounted
+from custody_sync.model import (
+    Event,
+    Fact,
+    Head,
+    Outcome,
+    Placement,
+    PlacementState,
+    Provenance,
+    Standing,
+    read_instant,
+)
+
+Row = Sequence[Any]
+
+NO_EVENT = Head(0, None, "0" * 64)
+"""The head of a ledger before its first event."""
+
+
+def head_of(row: Row | None) -> Head:
+    """Return the head that (seq, tx_time, hash) describe; none is before the first event."""
+    return NO_EVENT if row is None else Head(row[0], read_instant(row[1]), row[2])
+
+
+def fact_of(row: Row, head_seq: int) -> Fact:
+    """Return a fact as of a head; the row is of the columns unpacked here."""
+    (
+        seq, fact_id, space, subject, predicate, actor, provenance, valid_from, valid_to,
+        supersedes, receipt_id, tx_time, effect_seq, content,
+    ) = row  # fmt: skip
+    body = {} if content is None else parse(content)
+    start = read_instant(valid_from)
+    assert start is not None  # noqa: S101  # the schema has it NOT NULL, written by format_instant
+    claimed = provenance == Provenance.CLAIMED.value
+    return Fact(
+        fact_id=fact_id,
+        space=space,
+        subject=subject,
+        predicate=predicate,
+        value=body.get("value"),
+        text=body.get("text"),
+        actor=actor,
+        provenance=Provenance(provenance),
+        valid_from=start,
+        valid_to=read_instant(valid_to),
+        supersedes=supersedes,
+        receipt_id=receipt_id,
+        tx_time=read_instant(tx_time),
+        seq=seq,
+        confirmed=claimed and effect_seq is not None and effect_seq <= head_seq,
+        forgotten=content is None,
+        evidence=read_evidence(body),
+    )
+
+
+def event_at(row: Row) -> Event:
+    """Return the event of (body, hash, content, identity, refs)."""
+    body, digest, content, identity, refs = row
+    return read_event(body, digest, {"content": content, "identity": identity, "refs": refs})
+
+
+def exported(row: Row) -> dict[str, Any]:
+    """Return (body, hash, then text and salt of each section) ready to be written as a JSON line."""
+    body, digest, *sections = row
+    sealed = {}
+    for i, name in enumerate(SECTIONS):
+        text, salt = sections[2 * i], sections[2 * i + 1]
+        if text is not None:
+            sealed[name] = {"body": parse(text), "salt": salt.hex()}
+    return {"event": parse(body), "hash": digest, "sealed": sealed}
+
+
+def account_of(row: Row, holds: Sequence[str]) -> Account:
+    """Return what there is on one fact; `holds` in any order."""
+    seq, fact_id, space, subject, predicate, learned, retracted, forgotten, anonymous, superseded = row
+    learned_at = read_instant(learned)
+    assert learned_at is not None  # noqa: S101  # the schema has it NOT NULL, written by format_instant
+    return Account(
+        seq=seq,
+        fact_id=fact_id,
+        space=space,
+        subject=subject,
+        predicate=predicate,
+        learned_at=learned_at,
+        superseded_at=read_instant(superseded),
+        retracted=bool(retracted),
+        forgotten=bool(forgotten),
+        identity_gone=bool(anonymous),
+        holds=tuple(sorted(holds)),
+    )
+
+
+def placement_of(row: Row) -> Placement:
+    """Return the placement of (store, external id, fact id, scope, stored_at, state, outcome)."""
+    store, external_id, fact_id, scope, stored_at, state, outcome = row
+    return Placement(
+        store=store,
+        external_id=external_id,
+        fact_id=fact_id,
+        scope=scope,
+        stored_at=read_instant(stored_at),
+        state=PlacementState(state),
+        outcome=None if outcome is None else Outcome(outcome),
+    )
+
+
+def unaccounted_of(
+    external_id: str, fact_id: str, standing: str | None, state: str | None, owner: str | None
+) -> Unaccounted:
+    """Return what a ledger says about one listed entry."""
+    return Unaccounted(
+        external_id,
+        fact_id,
+        Standing(standing or Standing.UNKNOWN),
+        None if state is None else PlacementState(state),
+        owner,
+    )
+
+
+def note_of(row: Row) -> Note:
+    """Return the note of (topic, key, value, holder, since, expires_at)."""
+    topic, key, value, holder, since, expires_at = row
+    set_at = read_instant(since)
+    assert set_at is not None  # noqa: S101  # written by format_instant
+    return Note(
+        topic=topic, key=key, value=value, holder=holder, since=set_at, expires_at=read_instant(expires_at)
+    )
