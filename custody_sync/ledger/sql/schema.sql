@@ -66,6 +66,12 @@ CREATE TABLE facts (
 CREATE INDEX facts_space ON facts (space);
 CREATE INDEX facts_subject ON facts (subject, predicate);
 CREATE INDEX facts_chain ON facts (root, effect_seq);
+-- What is believed now, without what no longer is: a page costs a page however much was superseded.
+CREATE INDEX facts_live ON facts (seq) WHERE live;
+CREATE INDEX facts_live_space ON facts (space) WHERE live;
+CREATE INDEX facts_claimed ON facts (seq) WHERE effect_seq IS NULL AND retract_seq IS NULL AND forget_seq IS NULL;
+-- The corrections that do not begin yet, which leave what they cover believed until then.
+CREATE INDEX facts_later ON facts (valid_from) WHERE supersedes IS NOT NULL;
 
 CREATE TABLE placements (
     id          INTEGER PRIMARY KEY,
