@@ -11,6 +11,8 @@ from typing import Any
 from custody_sync.ledger import sqlite_notes as beside
 from custody_sync.ledger import sqlite_reads as reads
 from custody_sync.ledger.checks import check_calendar
+from custody_sync.ledger.rows import Derived
+from custody_sync.ledger.sqlite_derived import derived
 from custody_sync.ledger.storage import Account, AsOf, Note, Unaccounted
 from custody_sync.model import Event, Fact, Head, Page, Placement, PlacementState, Standing
 from custody_sync.runtime import Runtime
@@ -110,6 +112,11 @@ class Answering(ABC):
         """Return the committed head."""
         head: Head = await self._read(reads.head)
         return head
+
+    async def derived(self, limit: int, after: str) -> tuple[Head, list[Derived]]:
+        """Return what is kept beside the log, by fact id."""
+        found: tuple[Head, list[Derived]] = await self._read(derived, limit, after)
+        return found
 
     async def notes(self, topic: str, limit: int, after: str = "") -> list[Note]:
         """Return a topic's notes in order of key."""

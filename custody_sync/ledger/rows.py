@@ -54,3 +54,23 @@ class PlacementRow:
     def key(self) -> Key:
         """Where it is."""
         return self.store, self.external_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Derived:
+    """All that a storage keeps beside the log on one fact id: a pure function of the log."""
+
+    fact_id: str
+    events: tuple[tuple[int, str, str], ...]
+    """Seq, event id and time of its events, in order."""
+    claim: tuple[str, int] | None
+    """Its standing, and the event that claimed the id."""
+    fact: FactRow | None
+    learned: str | None
+    """When the ledger took the fact in."""
+    placements: tuple[PlacementRow, ...]
+    """In the order they were made."""
+    owed: tuple[str, ...]
+    """The stores that lack it, sorted."""
+    holds: tuple[tuple[str, int], ...]
+    """The holds that stand and the events that set them, sorted."""

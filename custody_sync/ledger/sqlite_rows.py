@@ -16,12 +16,12 @@ from custody_sync.ledger.rules import Group
 from custody_sync.ledger.state import Needs, Position, State
 from custody_sync.model import ERASED_ID, Outcome, PlacementState, Standing, format_instant, read_instant
 
-_FACT = (
+FACT = (
     "fact_id, seq, root, supersedes, space, subject, predicate, provenance, valid_from, valid_to, "
     "actor, receipt_id, effect_seq, retract_seq, forget_seq, live, identity_gone"
 )
-_FACT_COLUMNS = _FACT.split(", ")
-_PLACEMENT = "store, external_id, fact_id, scope, stored_at, until, state, outcome"
+_FACT_COLUMNS = FACT.split(", ")
+PLACEMENT = "store, external_id, fact_id, scope, stored_at, until, state, outcome"
 _GIVEN = "(SELECT value FROM json_each(?))"
 _AT_ONCE = (32, 16, 8, 4, 2, 1)
 """Rows of one INSERT; few sizes keep its statements cached, and 32 rows stay under 999 parameters."""
@@ -77,9 +77,9 @@ def _load_events(conn: sqlite3.Connection, state: State, event_ids: Iterable[str
 
 
 def _load_facts(conn: sqlite3.Connection, state: State, fact_ids: Iterable[str]) -> None:
-    query = f"SELECT {_FACT} FROM facts WHERE fact_id IN {_GIVEN}"
+    query = f"SELECT {FACT} FROM facts WHERE fact_id IN {_GIVEN}"
     for row in conn.execute(query, (json.dumps(list(fact_ids)),)):
-        state.add_fact(_fact(row))
+        state.add_fact(fact_row(row))
 
 
 def _load_chains(conn: sqlite3.Connection, state: State, needs: Needs) -> None:
@@ -88,12 +88,12 @@ def _load_chains(conn: sqlite3.Connection, state: State, needs: Needs) -> None:
     if targets:
         _load_facts(conn, state, targets)
     query = (
-        f"SELECT {_FACT} FROM facts WHERE root = ? AND effect_seq IS NOT NULL AND retract_seq IS NULL "
+        f"SELECT {FACT} FROM facts WHERE root = ? AND effect_seq IS NOT NULL AND retract_seq IS NULL "
         "ORDER BY effect_seq DESC LIMIT ?"
     )
     for root in dict.fromkeys(row.root for row in chained):
         # One link more than the group can retract, so that what stands below is always known.
-        links = [_fact(row) for row in conn.execute(query, (root, needs.size + 1))]
+        links = [fact_row(row) for row in conn.execute(query, (root, needs.size + 1))]
         for link in links:
             if link.fact_id not in state.facts:
                 state.add_fact(link)
@@ -101,9 +101,9 @@ def _load_chains(conn: sqlite3.Connection, state: State, needs: Needs) -> None:
 
 
 def _load_placements_of(conn: sqlite3.Connection, state: State, fact_ids: Iterable[str]) -> None:
-    query = f"SELECT {_PLACEMENT} FROM placements WHERE fact_id IN {_GIVEN}"
+    query = f"SELECT {PLACEMENT} FROM placements WHERE fact_id IN {_GIVEN}"
     for row in conn.execute(query, (json.dumps(list(fact_ids)),)):
-        state.add_placement(_placement(row))
+        state.add_placement(placement_row(row))
 
 
 def _load_placements_at(conn: sqlite3.Connection, state: State, needs: Needs) -> None:
@@ -111,10 +111,10 @@ def _load_placements_at(conn: sqlite3.Connection, state: State, needs: Needs) ->
     for store, external_id in needs.keys:
         if (store, external_id) not in state.placements:
             by_store.setdefault(store, []).append(external_id)
-    query = f"SELECT {_PLACEMENT} FROM placements WHERE store = ? AND external_id IN {_GIVEN}"
+    query = f"SELECT {PLACEMENT} FROM placements WHERE store = ? AND external_id IN {_GIVEN}"
     for store, external_ids in by_store.items():
         for row in conn.execute(query, (store, json.dumps(external_ids))):
-            state.add_placement(_placement(row))
+            state.add_placement(placement_row(row))
 
 
 def _load_sides(conn: sqlite3.Connection, state: State) -> None:
@@ -127,13 +127,15 @@ def _load_sides(conn: sqlite3.Connection, state: State) -> None:
         state.holds.setdefault(fact_id, set()).add(hold_id)
 
 
-def _fact(row: tuple[object, ...]) -> FactRow:
+def fact_row(row: tuple[object, ...]) -> FactRow:
+    """Return the fact of the columns `FACT`."""
     values: dict[str, Any] = dict(zip(_FACT_COLUMNS, row, strict=True))
     values["live"], values["identity_gone"] = bool(values["live"]), bool(values["identity_gone"])
     return FactRow(**values)
 
 
-def _placement(row: tuple[str, ...]) -> PlacementRow:
+def placement_row(row: tuple[str, ...]) -> PlacementRow:
+    """Return the placement of the columns `PLACEMENT`."""
     store, external_id, fact_id, scope, stored_at, until, state, outcome = row
     return PlacementRow(
         store=store,
@@ -158,7 +160,7 @@ def write(conn: sqlite3.Connection, group: Group) -> dict[str, list[bytes]]:
     if state.changed_placements:
         _insert(
             conn,
-            f"placements ({_PLACEMENT})",
+            f"placements ({PLACEMENT})",
             [
                 (p.store, p.external_id, p.fact_id, p.scope, p.stored_at, p.until, p.state.value, p.outcome)
                 for p in state.changed_placements.values()
@@ -219,7 +221,7 @@ def _write_facts(conn: sqlite3.Connection, group: Group) -> None:
         times = {event.seq: event.tx_time for event in group.appended}
         _insert(
             conn,
-            f"facts ({_FACT}, tx_time)",
+            f"facts ({FACT}, tx_time)",
             [
                 (
                     f.fact_id, f.seq, f.root, f.supersedes, f.space, f.subject, f.predicate, f.provenance,
@@ -290,7 +292,7 @@ def _dereference(conn: sqlite3.Connection, group: Group) -> None:
         erased = f"{ERASED_ID}{fact.seq}"
         gone = (fact_id, None, None, fact.valid_to, PlacementState.GONE.value, Outcome.VERIFIED.value)
         rows = [(store, erased, *gone) for (store,) in stores]
-        _insert(conn, f"placements ({_PLACEMENT})", rows)
+        _insert(conn, f"placements ({PLACEMENT})", rows)
         _note_erasure(conn, group, fact_id, identity=True)
 
 

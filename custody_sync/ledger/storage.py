@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from custody_sync.errors import InvalidInput
 from custody_sync.ledger.chain import Prepared
 from custody_sync.ledger.replaying import Stored
+from custody_sync.ledger.rows import Derived
 from custody_sync.model import Erasure, Event, Fact, Head, Page, Placement, PlacementState, Standing
 from custody_sync.runtime import Runtime
 
@@ -164,6 +165,14 @@ class Storage(Protocol):
 
     async def head(self) -> Head:
         """Return the committed head."""
+        ...
+
+    async def derived(self, limit: int, after: str) -> tuple[Head, list[Derived]]:
+        """Return what is kept beside the log, by fact id in order of code points, those after a given one.
+
+        Rows that belong to no event are listed too: the answer is held against a replay of the log.
+        The head is that of the same moment.
+        """
         ...
 
     async def acquire(self, topic: str, key: str, value: str, holder: str, ttl: timedelta) -> Note:
