@@ -28,6 +28,7 @@ LOOKS = 20
 """How often a file is looked at that somebody changes at the same time."""
 _MAGIC = b"SQLite format 3\x00"
 _HEADER = 100
+_TWO_NAMES = "SQLite would keep a log for each, so that facts get lost"
 _OPTION = re.compile(r"\?synchronous=(full|normal|off)\Z")
 
 
@@ -114,7 +115,7 @@ def locate(location: Location, *, create: bool) -> None:
     """Make sure that a file is there to be opened; a new one is readable by its owner only."""
     name = location.name
     try:
-        if _exists(location):
+        if exists(location, _TWO_NAMES):
             return
         if not create:
             raise errors.LedgerNotFound(name=name)
@@ -124,14 +125,15 @@ def locate(location: Location, *, create: bool) -> None:
         throw(errors.LedgerError(name=name, problem=f"it cannot be looked at ({type(error).__name__})"))
     try:
         os.close(os.open(location.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-        _sync_folder(location.path.parent)
+        sync_folder(location.path.parent)
     except FileExistsError:
         return
     except OSError as error:
         throw(errors.LedgerError(name=name, problem=f"it cannot be created ({type(error).__name__})"))
 
 
-def _exists(location: Location) -> bool:
+def exists(location: Location, two_names: str) -> bool:
+    """Tell whether a file is there; refuse what is no file, or one file under several names."""
     try:
         found = location.path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -142,14 +144,14 @@ def _exists(location: Location) -> bool:
         raise errors.LedgerDamaged(name=location.name, cause="it is no regular file")
     if found.st_nlink > 1:
         problem = (
-            f"it is one file under {found.st_nlink} names, and SQLite would keep a log for each, "
-            "so that facts get lost; remove the other hard links or replace them by copies"
+            f"it is one file under {found.st_nlink} names, and {two_names}; "
+            "remove the other hard links or replace them by copies"
         )
         raise errors.LedgerError(name=location.name, problem=problem)
     return True
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make a new file's name as durable as what will be in it."""
     handle = os.open(folder, os.O_RDONLY)
     try:
@@ -288,8 +290,7 @@ def initialise(
 
 
 def _create_tables(conn: sqlite3.Connection, identity: Identity) -> None:
-    schema = resources.files("custody_sync.ledger").joinpath("sql/schema.sql").read_text("utf-8")
-    for statement in _statements(schema):
+    for statement in schema_statements():
         conn.execute(statement)
     conn.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     conn.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
@@ -300,7 +301,9 @@ def _create_tables(conn: sqlite3.Connection, identity: Identity) -> None:
     conn.executemany("INSERT INTO settings (name, value) VALUES (?, ?)", settings)
 
 
-def _statements(script: str) -> Iterator[str]:
+def schema_statements() -> Iterator[str]:
+    """Yield the statements that make the tables of a ledger."""
+    script = resources.files("custody_sync.ledger").joinpath("sql/schema.sql").read_text("utf-8")
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line
