@@ -20,7 +20,7 @@ from custody_sync.canonical import (
 )
 from custody_sync.errors import InvalidInput, LedgerBroken
 from custody_sync.ledger.chain import Prepared, prepare
-from custody_sync.ledger.checks import check_calendar, check_draft, check_fact
+from custody_sync.ledger.checks import check_calendar, check_draft
 from custody_sync.ledger.drafts import Digest, Draft
 from custody_sync.ledger.replaying import Stored, read_stored
 from custody_sync.ledger.storage import Account, AsOf, Note, Storage, Unaccounted, open_storage
@@ -376,4 +376,4 @@ def _check_after(after: int | None) -> int:
     return after
 
 
-__all__ = ["Ledger", "check_fact"]
+__all__ = ["Ledger"]
