@@ -16,14 +16,14 @@ from typing import Any
 import rfc8785
 
 from custody_sync.errors import InvalidInput
-from custody_sync.model import Json
+from custody_sync.model import Json, Observation
 
 MAX_NAME_CHARS = 1000
 MAX_SAFE_INTEGER = 2**53 - 1
 
 
-def canonical(value: object) -> bytes:
-    """Return the RFC 8785 form of a value.
+def canonical(value: object, field: str = "value") -> bytes:
+    """Return the RFC 8785 form of a value; `field` is what a refusal calls it.
 
     Raises:
         InvalidInput: the value has no canonical form; the message names the reason.
@@ -40,7 +40,7 @@ def canonical(value: object) -> bytes:
         problem = "is nested too deeply"
     except rfc8785.CanonicalizationError as error:
         problem = f"is not JSON ({error})"
-    raise InvalidInput(field="value", problem=problem)
+    raise InvalidInput(field=field, problem=problem)
 
 
 def canonical_plain(document: dict[str, Any]) -> str:
@@ -100,7 +100,7 @@ def check_value(value: object, field: str = "value") -> Json:
     if type(value) is str:
         return check_text(value, field)
     _check_tree(value, field, 0)
-    copy: Json = parse(canonical(value))
+    copy: Json = parse(canonical(value, field))
     return copy
 
 
@@ -120,6 +120,21 @@ def _check_tree(value: object, field: str, depth: int) -> None:
             _check_tree(item, field, depth + 1)
     elif value is not None and not isinstance(value, bool | int | float):
         raise InvalidInput(field=field, problem=f"{type(value).__name__} is not JSON")
+
+
+def check_observation(evidence: object) -> Observation:
+    """Return a private copy of what a caller observed, or refuse it.
+
+    Source and path say where a reader can look it up, so neither may be blank.
+    """
+    if not isinstance(evidence, Observation):
+        problem = f"must be an Observation(source, path, value), not {type(evidence).__name__}"
+        raise InvalidInput(field="evidence", problem=problem)
+    return Observation(
+        source=check_name(evidence.source, "evidence.source"),
+        path=check_name(evidence.path, "evidence.path"),
+        value=check_value(evidence.value, "evidence.value"),
+    )
 
 
 def check_text(text: object, field: str) -> str:

@@ -13,38 +13,29 @@ from datetime import datetime
 from types import TracebackType
 from typing import Self
 
-from custody_sync.canonical import check_name, check_optional, check_reason
+from custody_sync.canonical import check_name, check_reason
 from custody_sync.errors import (
     AlreadyRetracted,
     ClosedError,
     DuplicateFact,
-    Forgotten,
     InvalidInput,
     LedgerError,
-    RepairedId,
-    UnknownFact,
 )
 from custody_sync.faultpoints import FaultPoint
 from custody_sync.finishing import Finishing
 from custody_sync.following import FollowUp
+from custody_sync.keeping import AsyncKeeping
 from custody_sync.keyed import Keys, Reserved
-from custody_sync.ledger import Forget, Ledger, Retract
-from custody_sync.model import (
-    Erasure,
-    Fact,
-    Json,
-    Provenance,
-    Standing,
-)
+from custody_sync.ledger import Ledger, Retract
+from custody_sync.model import Json, Observation, Provenance
 from custody_sync.placing import Placer
 from custody_sync.ports import Store, Validator
 from custody_sync.proposing import Proposals, Request, read_request, read_when
 from custody_sync.recording import Recorder
-from custody_sync.removal import Mandate, Patience, Remover, all_gone
+from custody_sync.removal import Patience, Remover, all_gone
 from custody_sync.repair.sweep import Sweep
 from custody_sync.repair.verify import verify_removed
 from custody_sync.results import (
-    ForgetResult,
     RepairResult,
     RetractResult,
     VerifyResult,
@@ -55,7 +46,7 @@ from custody_sync.stores import Deadlines, Superseded, open_gates
 from custody_sync.writing import Writer
 
 
-class AsyncCoordinator:
+class AsyncCoordinator(AsyncKeeping):
     """Writes facts through to every store and keeps the ledger's word about them.
 
     Args:
@@ -142,6 +133,7 @@ class AsyncCoordinator:
         receipt_id: str | None = None,
         idempotency_key: str | None = None,
         provenance: Provenance | str = Provenance.ATTESTED,
+        evidence: Observation | None = None,
     ) -> WriteResult:
         """Write a fact through to every store, then record it; all of it, or an error that says what is left.
 
@@ -161,9 +153,11 @@ class AsyncCoordinator:
             receipt_id: the caller's reference to where it came from.
             idempotency_key: the same key and body is written once, whoever sends it.
             provenance: `attested` or `claimed`.
+            evidence: what the caller fetched itself to check the value; equal makes the fact `verified`.
 
         Raises:
             InvalidInput: an argument; no store was touched.
+            EvidenceDiffers: the value is not what was observed; no store was touched.
             Refused: the ledger's rule by name; no store holds anything of it.
             StoreWriteFailed: a store did not take it; names what was removed and what may be left.
             LedgerUnavailable: it was not recorded; names the entries that the sweep will find.
@@ -182,6 +176,7 @@ class AsyncCoordinator:
             receipt_id=receipt_id,
             idempotency_key=idempotency_key,
             provenance=provenance,
+            evidence=evidence,
         )
         self._proposals.check_writable()
         now = self._proposals.check_clock()
@@ -256,65 +251,6 @@ class AsyncCoordinator:
         complete = all_gone(removals) and all(item.placed for item in restored)
         return RetractResult(fact_id=fact_id, removals=removals, restored=restored, complete=complete)
 
-    async def forget(
-        self,
-        fact_id: str,
-        *,
-        actor: str,
-        reason: str,
-        digest: str | None = None,
-        identity: bool = False,
-        receipt_id: str | None = None,
-    ) -> ForgetResult:
-        """Erase a fact's value and text from the ledger, then from every store, and verify both.
-
-        Calling it again goes on with what is still pending.
-
-        Args:
-            fact_id: the fact.
-            actor: who orders it.
-            reason: why; it stays as the record of the erasure, so keep personal data out of it.
-            digest: what may remain of the value: `hmac-sha256`, `sha256` or `none`.
-            identity: also erase subject, predicate, space and reasons.
-            receipt_id: the caller's reference to the order.
-
-        Raises:
-            Refused: unknown, repaired, or under a legal hold.
-            LedgerUnavailable: it was not recorded; nothing was erased.
-        """
-        self._check_open()
-        mandate, reason = self._mandate(actor, receipt_id), check_name(reason, "reason")
-        fact = await self._known_fact(fact_id)
-        # The text lives on in memory only, so that the stores can be probed with it.
-        text = fact.text
-        draft = Forget(
-            event_id=self._runtime.ids.event_id(),
-            fact_id=fact_id,
-            actor=mandate.actor,
-            receipt_id=mandate.receipt_id,
-            reason=reason,
-            digest=None if fact.forgotten else self.ledger.digest(fact.value, digest),
-            identity=identity,
-        )
-        # Forgotten before: what is left to do is in the files and in the stores.
-        with contextlib.suppress(Forgotten):
-            await self._recorder.append(draft)
-        self._runtime.reach(FaultPoint.RECORDED)
-        await self._following.erase()
-        rows = await self._following.placements(fact_id)
-        removals = await self._following.remove(fact_id, mandate, text=text, ask_again=True)
-        notes = await self._following.earlier_links(fact) + await self._following.notes(rows)
-        # Once more: only now that every removal is verified may external ids have gone too.
-        erasure = await self._following.erase()
-        return ForgetResult(
-            fact_id=fact_id,
-            removals=removals,
-            restored=(),
-            erasure=erasure,
-            complete=all_gone(removals) and erasure is Erasure.DONE,
-            notes=notes,
-        )
-
     # --- sweeping and asking ----------------------------------------------------------------
 
     async def repair(
@@ -366,22 +302,6 @@ class AsyncCoordinator:
         self._check_open()
         mandate = self._mandate(actor, receipt_id)
         return await verify_removed(self.ledger, self._gates, self._remover, mandate, fact_ids)
-
-    # --- shared -----------------------------------------------------------------------------
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedError(what="the coordinator")
-
-    def _mandate(self, actor: object, receipt_id: object) -> Mandate:
-        return Mandate(actor=check_name(actor, "actor"), receipt_id=check_optional(receipt_id, "receipt_id"))
-
-    async def _known_fact(self, fact_id: str) -> Fact:
-        fact = await self.ledger.get(fact_id)
-        if fact is not None:
-            return fact
-        standing = (await self.ledger.known([fact_id]))[fact_id]
-        raise RepairedId(fact_id=fact_id) if standing is Standing.REPAIRED else UnknownFact(fact_id=fact_id)
 
 
 __all__ = ["AsyncCoordinator"]

@@ -16,6 +16,7 @@ from custody_sync.canonical import (
     canonical,
     check_instant,
     check_name,
+    check_observation,
     check_optional,
     check_text,
     check_value,
@@ -29,8 +30,16 @@ from custody_sync.errors import (
     ValidatorFailed,
 )
 from custody_sync.ledger import Ledger
-from custody_sync.ledger.ledger import check_fact
-from custody_sync.model import FREE_TEXT_PREDICATE, MAX_SKEW, Fact, Json, Provenance, format_instant
+from custody_sync.ledger.checks import UNCOMPARED, check_fact, check_verified
+from custody_sync.model import (
+    FREE_TEXT_PREDICATE,
+    MAX_SKEW,
+    Fact,
+    Json,
+    Observation,
+    Provenance,
+    format_instant,
+)
 from custody_sync.ports import Validator
 from custody_sync.runtime import Runtime
 from custody_sync.stores import Gate
@@ -52,6 +61,7 @@ class Request:
     receipt_id: str | None
     idempotency_key: str | None
     provenance: Provenance
+    evidence: Observation | None = None
 
     def digest(self) -> str:
         """Return what an idempotency key compares: everything the caller said."""
@@ -66,6 +76,8 @@ class Request:
             None if self.valid_to is None else format_instant(self.valid_to),
             self.provenance.value,
         ]
+        if self.evidence is not None:
+            said.append([self.evidence.source, self.evidence.path, self.evidence.value])
         return hashlib.sha256(canonical(said)).hexdigest()
 
     def to_fact(self, fact_id: str, now: datetime) -> Fact:
@@ -83,6 +95,7 @@ class Request:
             valid_to=self.valid_to,
             supersedes=self.supersedes,
             receipt_id=self.receipt_id,
+            evidence=self.evidence,
         )
 
 
@@ -100,6 +113,7 @@ def read_request(
     receipt_id: object,
     idempotency_key: object,
     provenance: object,
+    evidence: object = None,
 ) -> Request:
     """Check a write's arguments; free text needs only value, space and actor.
 
@@ -124,6 +138,7 @@ def read_request(
     stated = default_text(subject, predicate, copied) if text is None else check_text(text, "text")
     if not stated.strip():
         raise InvalidInput(field=source, problem="must not be empty or blank")
+    observed = None if evidence is None else check_observation(evidence)
     start = None if valid_from is None else read_when(valid_from, "valid_from")
     end = None if valid_to is None else read_when(valid_to, "valid_to")
     if start is not None and end is not None and end <= start:
@@ -140,18 +155,29 @@ def read_request(
         valid_to=end,
         receipt_id=check_optional(receipt_id, "receipt_id"),
         idempotency_key=check_optional(idempotency_key, "idempotency_key"),
-        provenance=read_provenance(provenance),
+        provenance=read_provenance(provenance, observed),
+        evidence=observed,
     )
 
 
-def read_provenance(provenance: object) -> Provenance:
-    """Return a provenance that a caller may choose; `verified` needs compared evidence."""
+def read_provenance(provenance: object, evidence: Observation | None = None) -> Provenance:
+    """Return the provenance to propose: what the caller chose, `attested` until evidence was compared.
+
+    A claim waits for somebody to confirm it, and evidence leaves nothing to wait for: both at once
+    are refused.
+    """
     if provenance == Provenance.VERIFIED:
-        raise InvalidInput(field="provenance", problem="verified needs evidence that was compared")
+        if evidence is None:
+            raise InvalidInput(field="provenance", problem=UNCOMPARED)
+        return Provenance.ATTESTED
     try:
-        return Provenance(str(provenance))
+        chosen = Provenance(str(provenance))
     except ValueError:
         raise InvalidInput(field="provenance", problem="must be claimed or attested") from None
+    if evidence is not None and chosen is Provenance.CLAIMED:
+        problem = "claimed does not go with evidence; give one of them"
+        raise InvalidInput(field="provenance", problem=problem)
+    return chosen
 
 
 def default_text(subject: str, predicate: str, value: Json) -> str:
@@ -204,11 +230,15 @@ class Proposals:
         Raises:
             ValidatorFailed: a validator raised, timed out or returned something else.
             TextTooLong: a configured store could not take the text.
+            EvidenceDiffers: the value that the validators left is not the one that was observed.
             FutureValidity: it starts more than two minutes ahead.
         """
         for validator in self._validators:
             fact = await self._run(validator, fact)
+        if fact.evidence is not None:
+            fact = replace(fact, provenance=Provenance.VERIFIED)
         check_fact(fact)
+        check_verified(fact)
         self.check_limits(fact)
         if fact.valid_from > now + MAX_SKEW:
             raise FutureValidity(field="valid_from", valid_from=format_instant(fact.valid_from))
@@ -221,7 +251,7 @@ class Proposals:
 
     async def _run(self, validator: Validator, fact: Fact) -> Fact:
         name = getattr(validator, "__name__", type(validator).__name__)
-        private = replace(fact, value=copy.deepcopy(fact.value))
+        private = replace(fact, value=copy.deepcopy(fact.value), evidence=copy.deepcopy(fact.evidence))
         passed: object = None
         problem = ""
         try:
@@ -259,7 +289,7 @@ def _rewritten(before: Fact, after: Fact, name: str) -> Fact:
     """Accept a validator's rewriting; a text that was only derived follows the value it came from."""
     fixed = (
         "fact_id", "space", "actor", "supersedes", "provenance", "receipt_id",
-        "tx_time", "seq", "confirmed", "forgotten",
+        "tx_time", "seq", "confirmed", "forgotten", "evidence",
     )  # fmt: skip
     changed = [field for field in fixed if getattr(before, field) != getattr(after, field)]
     if changed:
@@ -272,6 +302,7 @@ def _rewritten(before: Fact, after: Fact, name: str) -> Fact:
             after = replace(after, text=after.value)
     after = replace(
         after,
+        evidence=before.evidence,
         valid_from=read_when(after.valid_from, "valid_from"),
         valid_to=None if after.valid_to is None else read_when(after.valid_to, "valid_to"),
     )

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 
-from custody_sync.model import Erasure, Fact, Leftover, Outcome
+from custody_sync.model import Erasure, Fact, Head, Leftover, Outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +73,103 @@ class ForgetResult:
     complete: bool
     notes: tuple[str, ...] = ()
     """What the stores say a deletion leaves behind (pages until a VACUUM, backups), one sentence each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldResult:
+    """A recorded hold, or the end of one, and which holds stand on the fact now."""
+
+    fact_id: str
+    hold_id: str
+    holds: tuple[str, ...]
+
+
+class Fate(StrEnum):
+    """What became of one of many facts that were to be forgotten."""
+
+    PLANNED = "planned"
+    """A dry run would forget it."""
+    FORGOTTEN = "forgotten"
+    """The ledger erased it; whether the stores did is in the removals."""
+    HELD = "held"
+    """A hold stands, so nothing was done to it."""
+    FAILED = "failed"
+    """It is not recorded as forgotten, or nobody can say; the detail names the error."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactFate:
+    """One fact of an expiry or of an erasure of many: what became of it, in the ledger and in each store."""
+
+    fact_id: str
+    space: str
+    fate: Fate
+    holds: tuple[str, ...] = ()
+    removals: tuple[Removal, ...] = ()
+    detail: str = ""
+
+    @property
+    def complete(self) -> bool:
+        """True when it is forgotten and every store was seen not to have it."""
+        gone = all(removal.outcome is Outcome.VERIFIED for removal in self.removals)
+        return self.fate is Fate.FORGOTTEN and gone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpireResult:
+    """What one expiry did. A hold keeps its fact, is named, and leaves nothing incomplete.
+
+    `cutoffs` says by pattern of spaces before which instant a fact had to be learned, or superseded;
+    `stopped` is the code of the error that ended the run early: running it again goes on.
+    """
+
+    age_from: str
+    cutoffs: Mapping[str, datetime]
+    facts: tuple[FactFate, ...]
+    erasure: Erasure = Erasure.DONE
+    notes: tuple[str, ...] = ()
+    stopped: str | None = None
+    dry_run: bool = False
+    complete: bool = True
+
+    def with_fate(self, fate: Fate) -> tuple[FactFate, ...]:
+        """Return the facts that ended in one way."""
+        return tuple(fact for fact in self.facts if fact.fate is fate)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetWhereResult:
+    """The certificate of an erasure over a space, or over one subject of it.
+
+    It stands on `head` and `time` of the ledger. `complete` is true only when there was something to
+    forget, all of it is forgotten, each store was seen not to have it, and nothing is named in
+    `young`, `leftovers`, `later` and `not_reached`. `beyond` is what no such run can reach.
+    """
+
+    ledger_id: str
+    space: str
+    subject: str | None
+    head: Head
+    time: datetime
+    facts: tuple[FactFate, ...]
+    scanned: Mapping[str, int] = field(default_factory=dict)
+    young: tuple[Seen, ...] = ()
+    """Entries in these spaces that no event stands behind, too young to be told from a write under way."""
+    leftovers: tuple[Seen, ...] = ()
+    """Entries that should not be there and are old enough: run repair."""
+    later: tuple[str, ...] = ()
+    """Facts that were stated while this ran: run it again."""
+    not_reached: tuple[str, ...] = ()
+    beyond: tuple[str, ...] = ()
+    erasure: Erasure = Erasure.DONE
+    notes: tuple[str, ...] = ()
+    stopped: str | None = None
+    dry_run: bool = False
+    complete: bool = True
+
+    def with_fate(self, fate: Fate) -> tuple[FactFate, ...]:
+        """Return the facts that ended in one way."""
+        return tuple(fact for fact in self.facts if fact.fate is fate)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import inspect
-import os
-import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from concurrent.futures import CancelledError, Future
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from custody_sync.coordinator import AsyncCoordinator
-from custody_sync.errors import ClosedError, InsideEventLoop
+from custody_sync.forgetting import Progress
+from custody_sync.keeping import BATCH
 from custody_sync.ledger import Ledger
+from custody_sync.loop_thread import LoopThread
 from custody_sync.model import (
     Event,
     Fact,
     Json,
+    Observation,
     Page,
     Placement,
     Provenance,
@@ -27,105 +25,18 @@ from custody_sync.model import (
 from custody_sync.ports import Store, Validator
 from custody_sync.removal import Patience
 from custody_sync.results import (
+    ExpireResult,
     ForgetResult,
+    ForgetWhereResult,
+    HoldResult,
     RepairResult,
     RetractResult,
     VerifyResult,
     WriteResult,
 )
+from custody_sync.retention import AgeFrom
 from custody_sync.runtime import Runtime
 from custody_sync.stores import Deadlines, Superseded
-
-T = TypeVar("T")
-
-
-class LoopThread:
-    """One daemon thread that runs one event loop, and runs coroutines in it for other threads."""
-
-    def __init__(self, used: str, instead: str) -> None:
-        self._used, self._instead = used, instead
-        self._pid = os.getpid()
-        self._lock = threading.Lock()
-        self._work: set[Coroutine[Any, Any, Any]] = set()
-        self._ending = False
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="custody-sync", daemon=True)
-        self._thread.start()
-
-    def refuse_inside_loop(self) -> None:
-        """Refuse to block a running event loop, and say what to use there."""
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return
-        raise InsideEventLoop(used=self._used, instead=self._instead)
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine to its end and return its result; an interrupt cancels it first."""
-        future = self._submit(coroutine)
-        try:
-            return future.result()
-        except CancelledError:
-            if self._ending:
-                raise ClosedError(what=f"this {self._used}") from None
-            raise
-        except KeyboardInterrupt:
-            # `close` waits for what the cancellation has to clean up.
-            future.cancel()
-            raise
-
-    def _submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        try:
-            self.refuse_inside_loop()
-            if self._pid != os.getpid():
-                raise ClosedError(what=f"{self._used} of the parent process, after a fork,")
-            with self._lock:
-                if self._ending:
-                    raise ClosedError(what=f"this {self._used}")
-                # Not by the future: a cancelled one is done while its coroutine still cleans up.
-                self._work = {w for w in self._work if inspect.getcoroutinestate(w) != inspect.CORO_CLOSED}
-                self._work.add(coroutine)
-                return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        except BaseException:
-            coroutine.close()
-            raise
-
-    def stop(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Refuse further work, let what is under way finish, run one last coroutine, end the thread.
-
-        An interrupt cancels what is under way; its callers are told that this is closed.
-        """
-        if self._pid != os.getpid():
-            return
-        with self._lock:
-            first, self._ending = not self._ending, True
-        if not first:
-            # Somebody else is closing it, or has.
-            self._thread.join()
-            return
-        ended = asyncio.run_coroutine_threadsafe(self._end(last), self._loop)
-        try:
-            ended.result()
-        except KeyboardInterrupt:
-            self._loop.call_soon_threadsafe(self._cancel)
-            ended.result()
-            raise
-        finally:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
-
-    async def _end(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        if tasks := self._tasks():
-            await asyncio.wait(tasks)
-        await last()
-
-    def _cancel(self) -> None:
-        for task in self._tasks():
-            task.cancel()
-
-    def _tasks(self) -> list[asyncio.Task[Any]]:
-        return [task for task in asyncio.all_tasks(self._loop) if task.get_coro() in self._work]
 
 
 class Coordinator:
@@ -244,6 +155,7 @@ class Coordinator:
         receipt_id: str | None = None,
         idempotency_key: str | None = None,
         provenance: Provenance | str = Provenance.ATTESTED,
+        evidence: Observation | None = None,
     ) -> WriteResult:
         """Write a fact through to every store, then record it; see `AsyncCoordinator.write`."""
         return self._thread.run(
@@ -260,6 +172,7 @@ class Coordinator:
                 receipt_id=receipt_id,
                 idempotency_key=idempotency_key,
                 provenance=provenance,
+                evidence=evidence,
             )
         )
 
@@ -294,6 +207,106 @@ class Coordinator:
             self._custody.forget(
                 fact_id, actor=actor, reason=reason, digest=digest, identity=identity, receipt_id=receipt_id
             )
+        )
+
+    def forget_where(
+        self,
+        *,
+        space: str,
+        subject: str | None = None,
+        actor: str,
+        reason: str | None = None,
+        identity: bool = False,
+        digest: str | None = None,
+        dry_run: bool = False,
+        batch: int = BATCH,
+        progress: Progress | None = None,
+        receipt_id: str | None = None,
+    ) -> ForgetWhereResult:
+        """Forget a space, or one subject of it, and certify it; see `AsyncCoordinator.forget_where`.
+
+        `progress` is called in the coordinator's own thread.
+        """
+        return self._thread.run(
+            self._custody.forget_where(
+                space=space,
+                subject=subject,
+                actor=actor,
+                reason=reason,
+                identity=identity,
+                digest=digest,
+                dry_run=dry_run,
+                batch=batch,
+                progress=progress,
+                receipt_id=receipt_id,
+            )
+        )
+
+    def expire(
+        self,
+        *,
+        actor: str,
+        reason: str | None = None,
+        before: datetime | None = None,
+        windows: Mapping[str, str] | None = None,
+        space: str | None = None,
+        all_spaces: bool = False,
+        age_from: AgeFrom = "learned",
+        identity: bool = False,
+        digest: str | None = None,
+        dry_run: bool = False,
+        batch: int = BATCH,
+        progress: Progress | None = None,
+        receipt_id: str | None = None,
+    ) -> ExpireResult:
+        """Forget what is older than its space keeps it; see `AsyncCoordinator.expire`.
+
+        `progress` is called in the coordinator's own thread.
+        """
+        return self._thread.run(
+            self._custody.expire(
+                actor=actor,
+                reason=reason,
+                before=before,
+                windows=windows,
+                space=space,
+                all_spaces=all_spaces,
+                age_from=age_from,
+                identity=identity,
+                digest=digest,
+                dry_run=dry_run,
+                batch=batch,
+                progress=progress,
+                receipt_id=receipt_id,
+            )
+        )
+
+    def hold(
+        self,
+        fact_id: str,
+        *,
+        actor: str,
+        reason: str | None = None,
+        hold_id: str | None = None,
+        receipt_id: str | None = None,
+    ) -> HoldResult:
+        """Keep a fact from being forgotten; see `AsyncCoordinator.hold`."""
+        return self._thread.run(
+            self._custody.hold(fact_id, actor=actor, reason=reason, hold_id=hold_id, receipt_id=receipt_id)
+        )
+
+    def release(
+        self,
+        fact_id: str,
+        *,
+        hold_id: str,
+        actor: str,
+        reason: str | None = None,
+        receipt_id: str | None = None,
+    ) -> HoldResult:
+        """End one hold; see `AsyncCoordinator.release`."""
+        return self._thread.run(
+            self._custody.release(fact_id, hold_id=hold_id, actor=actor, reason=reason, receipt_id=receipt_id)
         )
 
     def repair(

@@ -15,6 +15,7 @@ from custody_sync.errors.base import (
 from custody_sync.errors.inputs import (
     ClockSkew,
     ClosedError,
+    EvidenceDiffers,
     FutureValidity,
     InsideEventLoop,
     InvalidInput,
@@ -35,6 +36,7 @@ from custody_sync.errors.ledgers import (
     LedgerTooLarge,
     LedgerTooNew,
     LedgerUnavailable,
+    LedgerUnreachable,
     OutcomeUnknown,
 )
 from custody_sync.errors.outside import (
@@ -89,6 +91,7 @@ __all__ = [
     "DuplicateEvent",
     "DuplicateFact",
     "DuplicateHold",
+    "EvidenceDiffers",
     "Forgotten",
     "FutureValidity",
     "IdempotencyConflict",
@@ -106,6 +109,7 @@ __all__ = [
     "LedgerTooLarge",
     "LedgerTooNew",
     "LedgerUnavailable",
+    "LedgerUnreachable",
     "MissingExtra",
     "NoProof",
     "NoSuchHold",

@@ -23,6 +23,13 @@ class FutureValidity(InvalidInput):
     code = "future_validity"
 
 
+class EvidenceDiffers(InvalidInput):
+    """evidence: what stands at {path!r} of {source!r} is not the value; nothing was written."""
+
+    code = "evidence_differs"
+    exit_code = 4
+
+
 class InvalidStore(CustodyError, Terminal, TypeError):
     """store {store!r}: {problem}."""
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from custody_sync.canonical import (
+    canonical,
     check_instant,
     check_name,
+    check_observation,
     check_optional,
     check_reason,
     check_text,
     check_value,
 )
-from custody_sync.errors import InvalidInput, LedgerError
+from custody_sync.errors import EvidenceDiffers, InvalidInput, LedgerError
 from custody_sync.ledger.drafts import (
     Assert,
     Confirm,
@@ -31,6 +33,7 @@ from custody_sync.ledger.drafts import (
 )
 from custody_sync.model import ERASED_ID, Fact, Outcome, Placement, Provenance, format_instant
 
+UNCOMPARED = "verified needs evidence that was compared"
 FIRST = datetime(2, 1, 1, tzinfo=UTC)
 LAST = datetime(9999, 1, 1, tzinfo=UTC)
 """Between these every sum with the library's own durations is an instant as well."""
@@ -47,6 +50,7 @@ def check_draft(draft: Draft) -> None:
     check_name(draft.event_id, "event_id")
     if isinstance(draft, Assert):
         check_fact(draft.fact)
+        check_verified(draft.fact)
         check_optional(draft.request, "request")
     else:
         check_name(draft.fact_id, "fact_id")
@@ -88,9 +92,28 @@ def check_fact(fact: Fact) -> None:
         raise InvalidInput(field="text", problem="must not be empty or blank")
     if not isinstance(fact.provenance, Provenance):
         raise InvalidInput(field="provenance", problem="must be claimed, attested or verified")
+    if fact.evidence is not None:
+        check_observation(fact.evidence)
     check_instant(fact.valid_from, "valid_from")
     if fact.valid_to is not None and check_instant(fact.valid_to, "valid_to") <= fact.valid_from:
         raise InvalidInput(field="valid_to", problem="must be later than valid_from")
+
+
+def check_verified(fact: Fact) -> None:
+    """Refuse a fact that says `verified` without equal evidence, or shows evidence and does not say so.
+
+    Raises:
+        InvalidInput: one is there without the other.
+        EvidenceDiffers: what was observed is not the fact's value.
+    """
+    if fact.evidence is None:
+        if fact.provenance is Provenance.VERIFIED:
+            raise InvalidInput(field="provenance", problem=UNCOMPARED)
+        return
+    if fact.provenance is not Provenance.VERIFIED:
+        raise InvalidInput(field="provenance", problem="of a fact with evidence is verified")
+    if canonical(fact.evidence.value) != canonical(fact.value):
+        raise EvidenceDiffers(source=fact.evidence.source, path=fact.evidence.path)
 
 
 def _check_placement(placement: Placement, fact_id: str) -> None:
