@@ -64,7 +64,13 @@ def parse(text: str | bytes) -> Any:
     RFC 8785 writes a number such as 1e20 with all its digits; read as an integer it would be
     beyond 2^53-1 and could never be hashed or written again.
     """
-    return _decode(text.decode() if isinstance(text, bytes) else text)
+    document = text.decode() if isinstance(text, bytes) else text
+    try:
+        value, end = _scan(document, 0)
+    except StopIteration:
+        end = -1
+    # The decoder says what is wrong with anything else; what we wrote has no space around it to be skipped.
+    return value if end == len(document) else _decoder.decode(document)
 
 
 def _number(digits: str) -> int | float:
@@ -72,7 +78,8 @@ def _number(digits: str) -> int | float:
     return whole if abs(whole) <= MAX_SAFE_INTEGER else float(digits)
 
 
-_decode = json.JSONDecoder(parse_int=_number).decode
+_decoder = json.JSONDecoder(parse_int=_number)
+_scan = _decoder.scan_once
 
 
 def _make_encoder() -> Callable[[dict[str, Any]], str]:
