@@ -77,3 +77,9 @@ class LedgerTooLarge(LedgerError, Terminal):
     recorded. Move it: custody-sync ledger copy --move OLD-URL sqlite:///new.db."""
 
     code = "ledger_too_large"
+
+
+class LedgerUnreachable(LedgerError, Transient):
+    """The ledger {name} cannot be reached ({cause}); nothing was recorded."""
+
+    code = "ledger_unreachable"
