@@ -83,10 +83,10 @@ def prepare(draft: Draft, ids: Ids) -> Prepared:
     """Split a draft into what stays for ever and what can be erased, and commit to the latter."""
     kind = _KINDS[type(draft)]
     sections: dict[str, Section] = {}
-    for name, fields, body in _erasable(draft):
+    for name, fields, body in erasable(draft):
         salt = ids.secret(SALT_BYTES)
         sections[name] = Section(fields, body, salt, commit(body, salt))
-    data = _lasting(draft)
+    data = lasting(draft)
     start, end = _body_around(draft, kind, data, sections)
     return Prepared(draft, kind, data, sections, start, end, fact_row(draft, data), placement_rows(draft))
 
@@ -145,7 +145,7 @@ def _body_around(
     return start, f'","receipt_id":{quoted(draft.receipt_id)},"sealed":{{{sealed}}},"seq":'
 
 
-def _erasable(draft: Draft) -> Iterator[tuple[str, Mapping[str, Json], str]]:
+def erasable(draft: Draft) -> Iterator[tuple[str, Mapping[str, Json], str]]:
     """Yield each erasable section's name, its fields, and their canonical form."""
     if isinstance(draft, Assert):
         yield "content", *_content(draft)
@@ -196,7 +196,8 @@ def _ref(placement: Placement) -> tuple[Json, str]:
     return {"external_id": external_id, "scope": scope, "store": store, "stored_at": stored_at}, form
 
 
-def _lasting(draft: Draft) -> dict[str, Json]:
+def lasting(draft: Draft) -> dict[str, Json]:
+    """Return what stays of a draft for ever, erasures or not."""
     if isinstance(draft, Assert):
         fact = draft.fact
         return {

@@ -288,6 +288,9 @@ class Group:
     def _is_stale(self, stored_at: datetime | None) -> bool:
         return stored_at is None or stored_at < self.now - PLACEMENT_MAX_AGE
 
+    def _is_on_its_way(self, stored_at: datetime | None) -> bool:
+        return stored_at is None or stored_at > self.now - REPAIR_MIN_AGE
+
     def _check_placements(self, placements: tuple[Placement, ...], fact_id: str) -> None:
         for p in placements:
             row = self.state.placements.get((p.store, p.external_id))
@@ -306,8 +309,7 @@ class Group:
         fact = self.state.facts.get(draft.fact_id)
         if fact is None or fact.retract_seq is not None or fact.forget_seq is not None:
             return
-        on_its_way = draft.stored_at is None or draft.stored_at > self.now - REPAIR_MIN_AGE
-        if on_its_way and (fact.live or fact.effect_seq is None):
+        if self._is_on_its_way(draft.stored_at) and (fact.live or fact.effect_seq is None):
             raise errors.StillBelieved(
                 fact_id=draft.fact_id, store=draft.store, external_id=draft.external_id
             )
