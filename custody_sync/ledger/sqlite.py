@@ -28,6 +28,7 @@ from custody_sync.ledger.sqlite_files import (
     initialise,
     is_writable,
     locate,
+    upgrade,
 )
 from custody_sync.ledger.sqlite_reading import Reading
 from custody_sync.ledger.storage import Identity
@@ -65,6 +66,7 @@ def _open(
             writer = opened.enter_context(contextlib.closing(connect(location, write=True)))
             if create:
                 initialise(writer, location, runtime, identity)
+            upgrade(writer, location)
         reader = opened.enter_context(contextlib.closing(Reading(location)))
         storage = SqliteStorage(location, writer, reader, readers, runtime)
         opened.pop_all()

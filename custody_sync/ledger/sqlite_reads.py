@@ -77,7 +77,8 @@ def settings(conn: sqlite3.Connection) -> tuple[str, bytes]:
 
 def head(conn: sqlite3.Connection) -> Head:
     """Return the committed head."""
-    return head_of(conn.execute("SELECT seq, tx_time, hash FROM head").fetchone())
+    (at,) = conn.execute("SELECT seq, tx_time, hash FROM head").fetchall()
+    return head_of(at)
 
 
 def head_at(conn: sqlite3.Connection, tx_at: datetime | None) -> Head:

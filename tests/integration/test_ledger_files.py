@@ -20,6 +20,7 @@ from custody_sync.errors import (
     LedgerTooNew,
 )
 from custody_sync.ledger import Ledger
+from custody_sync.ledger.sqlite_files import SCHEMA_VERSION
 
 ODD = [
     "50% off",
@@ -216,7 +217,7 @@ def newer(path: Path) -> None:
     """Make a ledger of a version that is not known yet."""
     conn = sqlite3.connect(path)
     conn.execute("PRAGMA application_id = 0x43535931")
-    conn.execute("PRAGMA user_version = 2")
+    conn.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
     conn.execute("CREATE TABLE events (x)")
     conn.close()
 

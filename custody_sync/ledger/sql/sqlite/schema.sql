@@ -1,4 +1,4 @@
--- custody-sync ledger, schema version 1 (SQLite).
+-- custody-sync ledger, schema version 2 (SQLite).
 -- events and sealed are the log; everything else is derived from them in the same transaction,
 -- except settings and notes (leases, reservations, spools), which carry no facts.
 
