@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from typing import Any, Generic, TypeVar
 
@@ -92,7 +92,7 @@ class GroupWriter(Generic[W]):
         done: tuple[Waiting[W], Sequence[Any]] = [], ()
         while True:
             with self._lock:
-                size = self._size(len(self._waiting), len(done[0]))
+                size = _size(len(self._waiting), len(done[0]))
                 group, self._waiting = self._waiting[:size], self._waiting[size:]
                 if not group:
                     self._running = False
@@ -103,7 +103,7 @@ class GroupWriter(Generic[W]):
             try:
                 results = self._commit([work for work, _, _ in group], tell)
             except BaseException as error:  # every waiting caller must hear of it
-                results = [error if i == 0 else _again(error) for i in range(len(group))]
+                results = _to_each(error, len(group))
             tell()
             done = group, results
 
@@ -117,11 +117,6 @@ class GroupWriter(Generic[W]):
 
         return tell
 
-    @staticmethod
-    def _size(waiting: int, served: int) -> int:
-        """Take half of all who are at it, so that while one half commits the other makes its next work."""
-        return min(max(FEW, (waiting + served + 1) // 2), MAX_GROUP)
-
     def _deliver(self, group: Waiting[W], results: Sequence[Any]) -> None:
         by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}
         for (_, loop, future), result in zip(group, results, strict=True):
@@ -132,6 +127,15 @@ class GroupWriter(Generic[W]):
             except RuntimeError:
                 # The loop was closed while its callers waited: nobody is left to be told.
                 continue
+
+
+def _size(waiting: int, served: int) -> int:
+    """Take half of all who are at it, so that while one half commits the other makes its next work."""
+    return min(max(FEW, (waiting + served + 1) // 2), MAX_GROUP)
+
+
+def _to_each(error: BaseException, callers: int) -> list[BaseException]:
+    return [error if i == 0 else _again(error) for i in range(callers)]
 
 
 def _again(error: BaseException) -> BaseException:
@@ -147,3 +151,66 @@ def _resolve(answers: list[tuple[asyncio.Future[Any], Any]]) -> None:
             future.set_exception(result)
         else:
             future.set_result(result)
+
+
+class LoopGroupWriter(Generic[W]):
+    """`GroupWriter` for a commit that is awaited: everything happens in one event loop, without locks.
+
+    Args:
+        commit: takes a group and returns one result or exception per item, in order.
+        name: what an error calls it once it is closed.
+    """
+
+    def __init__(self, commit: Callable[[Sequence[W]], Awaitable[Sequence[Any]]], name: str) -> None:
+        self._commit = commit
+        self._name = name
+        self._waiting: list[tuple[W, asyncio.Future[Any]]] = []
+        self._worker: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def do(self, work: W) -> Any:
+        """Wait until the work's group is committed and return its result, or raise its exception."""
+        if self._closed:
+            raise ClosedError(what=self._name)
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        self._waiting.append((work, future))
+        if self._worker is None:
+            # It begins after whatever is ready in this turn of the loop, which belongs to the group.
+            self._worker = loop.create_task(self._drain())
+        try:
+            return await future
+        except asyncio.CancelledError:
+            self._waiting = [item for item in self._waiting if item[1] is not future]
+            raise
+
+    async def close(self) -> None:
+        """Refuse further work; what waits is still committed."""
+        self._closed = True
+        if self._worker is not None:
+            await asyncio.wait([self._worker])
+
+    async def _drain(self) -> None:
+        served = 0
+        try:
+            while self._waiting:
+                size = _size(len(self._waiting), served)
+                group, self._waiting = self._waiting[:size], self._waiting[size:]
+                served = size
+                await self._serve(group)
+        finally:
+            self._worker = None
+            # Something is left only where the loop is being torn down.
+            for _, future in self._waiting:
+                future.cancel()
+
+    async def _serve(self, group: list[tuple[W, asyncio.Future[Any]]]) -> None:
+        try:
+            results = await self._commit([work for work, _ in group])
+        except BaseException as error:  # every waiting caller must hear of it
+            results = _to_each(error, len(group))
+        # Told now, they make their next work while the next group is on its way.
+        _resolve([(future, result) for (_, future), result in zip(group, results, strict=True)])
+        for result in results:
+            if isinstance(result, asyncio.CancelledError):
+                raise result
