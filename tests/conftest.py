@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["fix_cli", "fix_custody", "fix_ledger", "fix_postgres", "fix_rules"]
+pytest_plugins = ["fix_cli", "fix_custody", "fix_ledger", "fix_package", "fix_postgres", "fix_rules"]
 
 TESTS = Path(__file__).parent
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tomllib
 import zipfile
@@ -13,26 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fix_package import ROOT, SOURCES, build, run
 
 import custody_sync
 
-ROOT = Path(__file__).parents[2]
 LINKS = {"custody_sync/adapters": "../adapters", "custody_sync/repair": "../repair"}
-SOURCES = ("custody_sync", "adapters", "repair")
-LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.egg-info")
 
 
 def project() -> dict[str, Any]:
     """Read the project's own pyproject.toml."""
     return tomllib.loads((ROOT / "pyproject.toml").read_text())
-
-
-def run(*command: str | Path, cwd: Path) -> str:
-    """Run a command away from the checkout and return what it printed; a failure shows its stderr."""
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "COV"))}
-    done = subprocess.run(command, cwd=cwd, env=clean, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def shipped() -> set[str]:
@@ -46,30 +35,6 @@ def shipped() -> set[str]:
                     "/".join(("custody_sync", *(() if top == "custody_sync" else (top,)), *inside.parts))
                 )
     return found
-
-
-def build(source: Path, to: Path) -> Path:
-    """Build a wheel from a copy of the tree, without the network."""
-    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index",
-        "--disable-pip-version-check", "--wheel-dir", to, source, cwd=to)  # fmt: skip
-    return next(to.glob("*.whl"))
-
-
-@pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Copy what a build reads, so that building leaves nothing in the checkout."""
-    copy = tmp_path_factory.mktemp("tree")
-    for top in SOURCES:
-        shutil.copytree(ROOT / top, copy / top, symlinks=True, ignore=LEFT_OUT)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, copy / name)
-    return copy
-
-
-@pytest.fixture(scope="module")
-def wheel(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the wheel once."""
-    return build(tree, tmp_path_factory.mktemp("wheel"))
 
 
 def test_the_package_list_is_the_tree() -> None:
