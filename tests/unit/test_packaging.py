@@ -89,11 +89,13 @@ def test_the_installed_wheel_imports_and_has_its_sql(wheel: Path, tmp_path: Path
     code = (
         "import custody_sync, importlib.resources as r;"
         "print(custody_sync.__version__, custody_sync.Fact.__name__);"
-        "print(*sorted(f.name for f in (r.files('custody_sync') / 'ledger' / 'sql').iterdir()))"
+        "sql = r.files('custody_sync') / 'ledger' / 'sql';"
+        "print(*sorted(f'{engine.name}/{f.name}' for engine in sql.iterdir() for f in engine.iterdir()))"
     )
     said, sql = run(python, "-c", code, cwd=tmp_path).splitlines()
     assert said == f"{project()['project']['version']} Fact"
-    assert sql.split() == sorted(path.name for path in (ROOT / "custody_sync/ledger/sql").glob("*.sql")) != []
+    kept = ROOT / "custody_sync/ledger/sql"
+    assert sql.split() == sorted(str(path.relative_to(kept)) for path in kept.rglob("*.sql")) != []
 
 
 @pytest.mark.parametrize("name", ["adapters", "repair"])
