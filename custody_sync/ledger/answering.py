@@ -19,6 +19,9 @@ from custody_sync.runtime import Runtime
 
 NoteWork = Callable[[sqlite3.Connection], Any]
 
+FEW = 100
+"""Answers of so many rows take a moment."""
+
 
 class Answering(ABC):
     """The questions and the notes of `Storage`, over one way to read and one to write.
@@ -32,9 +35,18 @@ class Answering(ABC):
         self.name = name
         self._runtime = runtime
 
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What was found and mended since it was opened, in sentences."""
+        return ()
+
     @abstractmethod
     async def _read(self, query: Callable[..., Any], *args: Any) -> Any:
         """Ask one question of the committed state."""
+
+    @abstractmethod
+    async def _read_briefly(self, query: Callable[..., Any], *args: Any) -> Any:
+        """Ask one question that takes a moment."""
 
     @abstractmethod
     async def _write(self, work: NoteWork) -> Any:
@@ -45,17 +57,18 @@ class Answering(ABC):
 
     async def as_of(self, question: AsOf) -> Page[Fact]:
         """Answer an as-of question in one read transaction."""
-        page: Page[Fact] = await self._read(reads.as_of, question, self._runtime.clock.now())
+        ask = self._read_briefly if question.limit <= FEW else self._read
+        page: Page[Fact] = await ask(reads.as_of, question, self._runtime.clock.now())
         return page
 
     async def get(self, fact_id: str) -> Fact | None:
         """Return a fact whatever its state."""
-        fact: Fact | None = await self._read(reads.get, fact_id)
+        fact: Fact | None = await self._read_briefly(reads.get, fact_id)
         return fact
 
     async def history(self, fact_id: str, limit: int, after: int) -> Page[Event]:
         """Return one fact's events in order."""
-        page: Page[Event] = await self._read(reads.history, fact_id, limit, after)
+        page: Page[Event] = await self._read_briefly(reads.history, fact_id, limit, after)
         return page
 
     async def events(self, limit: int, after: int) -> list[dict[str, Any]]:
@@ -75,12 +88,13 @@ class Answering(ABC):
 
     async def known(self, ids: Sequence[str]) -> dict[str, Standing]:
         """Return the standing of every id."""
-        found: dict[str, Standing] = await self._read(reads.known, list(ids))
+        ask = self._read_briefly if len(ids) <= FEW else self._read
+        found: dict[str, Standing] = await ask(reads.known, list(ids))
         return found
 
     async def placements(self, fact_id: str) -> list[Placement]:
         """Return a fact's placements."""
-        found: list[Placement] = await self._read(reads.placements, fact_id)
+        found: list[Placement] = await self._read_briefly(reads.placements, fact_id)
         return found
 
     async def placements_in(
@@ -110,7 +124,7 @@ class Answering(ABC):
 
     async def head(self) -> Head:
         """Return the committed head."""
-        head: Head = await self._read(reads.head)
+        head: Head = await self._read_briefly(reads.head)
         return head
 
     async def derived(self, limit: int, after: str) -> tuple[Head, list[Derived]]:

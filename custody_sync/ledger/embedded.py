@@ -23,12 +23,16 @@ from custody_sync.ledger.grouping import GroupWriter
 from custody_sync.ledger.replaying import Stored
 from custody_sync.ledger.rules import Group, event_of
 from custody_sync.ledger.sqlite_errors import throw
+from custody_sync.ledger.sqlite_reading import LATER
 from custody_sync.ledger.sqlite_rows import load, position, restore, write
 from custody_sync.ledger.state import Appended, Needs
 from custody_sync.model import Event
 from custody_sync.runtime import Runtime
 
 Work = Prepared | NoteWork
+
+IN_A_ROW = 16
+"""So many brief questions are answered before the event loop gets a turn."""
 
 
 class Applied(NamedTuple):
@@ -51,8 +55,6 @@ class Embedded(Answering):
         runtime: clock, threads and fault points.
     """
 
-    notices: tuple[str, ...] = ()
-
     def __init__(self, name: str, writable: bool, readers: Executor, runtime: Runtime) -> None:
         super().__init__(name, runtime)
         self.writable = writable
@@ -60,6 +62,7 @@ class Embedded(Answering):
         self._writers = runtime.executor("custody-writer")
         self._group: GroupWriter[Work] = GroupWriter(self._writers, self._commit, name)
         self._process = os.getpid()
+        self._answered = 0
         self._ending: Future[None] | None = None
         self._ending_once = threading.Lock()
 
@@ -136,6 +139,22 @@ class Embedded(Answering):
 
     async def _read(self, query: Callable[..., Any], *args: Any) -> Any:
         return await self._do(self._readers, self._ask, query, args)
+
+    async def _read_briefly(self, query: Callable[..., Any], *args: Any) -> Any:
+        """Ask a question about little, here and now: handing it to a thread takes longer than the answer."""
+        self._check_usable()
+        answer = self._ask_at_once(query, args)
+        if answer is LATER:
+            return await self._read(query, *args)
+        self._answered += 1
+        if self._answered % IN_A_ROW == 0:
+            # Without ever waiting, a caller with many questions would keep all others from their turn.
+            await self._runtime.sleep(0)
+        return answer
+
+    def _ask_at_once(self, query: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        """Answer a question in a moment and without waiting, or say `LATER`."""
+        return LATER
 
     async def _do(self, executor: Executor, work: Callable[..., Any], *args: Any) -> Any:
         self._check_usable()

@@ -55,7 +55,8 @@ class Ledger:
         """Open a ledger; never create one unless asked, so that a mistyped path is an error.
 
         Args:
-            url: `sqlite:///relative.db` or `sqlite:////absolute/path.db`; the path is taken literally.
+            url: `sqlite:///relative.db` or `sqlite:////absolute/path.db`, with `jsonl` for a log of readable
+                lines; the path is taken literally.
             create: make the ledger if it is missing; an existing one is opened as it is.
             read_only: open for reading even where writing is possible.
             runtime: clock, ids and threads; the real ones by default.
@@ -99,6 +100,11 @@ class Ledger:
     def writable(self) -> bool:
         """Tell whether this handle may append."""
         return self._storage.writable
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """Say what was found and mended since it was opened, such as a line that a dead process left half."""
+        return self._storage.notices
 
     def now(self) -> datetime:
         """Return the ledger's own clock.

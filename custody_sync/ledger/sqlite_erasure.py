@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import mmap
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 
 from custody_sync.errors import LedgerBusy, LedgerFull
 from custody_sync.faultpoints import FaultPoint
@@ -29,6 +30,32 @@ Due = tuple[str, str, str]
 def due(conn: sqlite3.Connection) -> list[Due]:
     """Return the erasures that are not completed."""
     return conn.execute("SELECT key, value, holder FROM notes WHERE topic = 'erasure'").fetchall()
+
+
+def drop_named(conn: sqlite3.Connection, rows: Sequence[Due], now: datetime) -> tuple[set[str], bool]:
+    """Drop what dead sweeps noted of identities that go.
+
+    A living sweep drops its notes itself as it works them off; without them it would leave entries
+    in a store and call itself complete.
+
+    Returns:
+        The facts that a living sweep still names, and whether notes were dropped.
+    """
+    named = beside.naming(conn, [fact_id for fact_id, what, _ in rows if what == "identity"])
+    if not named or beside.leased(conn, now):
+        return {fact_id for _, _, fact_id in named}, False
+    conn.executemany("DELETE FROM notes WHERE topic = ? AND key = ?", [row[:2] for row in named])
+    return set(), True
+
+
+def forget_due(conn: sqlite3.Connection, rows: Sequence[Due]) -> None:
+    """Take erasures that were completed from what is due.
+
+    By event as well: what another process erased meanwhile is still due.
+    """
+    conn.executemany(
+        "DELETE FROM notes WHERE topic = 'erasure' AND key = ? AND value = ? AND holder = ?", rows
+    )
 
 
 class Eraser:
@@ -62,10 +89,7 @@ class Eraser:
                 self._runtime.reach(FaultPoint.BEFORE_ERASURE)
                 if not self._scrub_soon(rows):
                     return Erasure.PENDING
-                # By event as well: what another process erased meanwhile is still due.
-                self._conn.executemany(
-                    "DELETE FROM notes WHERE topic = 'erasure' AND key = ? AND value = ? AND holder = ?", rows
-                )
+                forget_due(self._conn, rows)
         if rows:
             for fact_id, _, _ in rows:
                 self._salts.pop(fact_id, None)
@@ -74,17 +98,11 @@ class Eraser:
         return Erasure.PENDING if named else Erasure.DONE
 
     def _named(self, rows: list[Due]) -> set[str]:
-        """Drop what dead sweeps noted of identities that go; return the facts a living sweep still names.
-
-        Its notes are dropped by itself as it works them off; without them it would leave entries
-        in a store and call itself complete.
-        """
-        named = beside.naming(self._conn, [fact_id for fact_id, what, _ in rows if what == "identity"])
-        if not named or beside.leased(self._conn, self._runtime.clock.now()):
-            return {fact_id for _, _, fact_id in named}
-        self._conn.executemany("DELETE FROM notes WHERE topic = ? AND key = ?", [row[:2] for row in named])
-        self._rebuilt.difference_update(rows)
-        return set()
+        """Return the facts that a living sweep still names; what dead ones noted is dropped."""
+        named, dropped = drop_named(self._conn, rows, self._runtime.clock.now())
+        if dropped:
+            self._rebuilt.difference_update(rows)
+        return named
 
     def _scrub_soon(self, rows: list[Due]) -> bool:
         self._conn.execute(f"PRAGMA busy_timeout = {WAIT_MS}")

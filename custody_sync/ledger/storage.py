@@ -97,6 +97,11 @@ class Storage(Protocol):
     name: str
     writable: bool
 
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What was found and mended since it was opened, in sentences."""
+        ...
+
     async def commit(self, prepared: Prepared) -> Event:
         """Append one prepared draft, grouped with whatever else waits."""
         ...
@@ -227,7 +232,18 @@ async def open_storage(
         return await open_sqlite(
             rest[1:], create=create, read_only=read_only, runtime=runtime, identity=identity
         )
-    if scheme in ("postgresql", "postgres", "jsonl"):
+    if scheme == "jsonl":
+        if not rest.startswith("/") or len(rest) < 2:
+            raise InvalidInput(
+                field="ledger",
+                problem="a JSONL ledger URL is jsonl:///relative.jsonl or jsonl:////absolute/path.jsonl",
+            )
+        from custody_sync.ledger.jsonl import open_jsonl  # noqa: PLC0415  # as above
+
+        return await open_jsonl(
+            rest[1:], create=create, read_only=read_only, runtime=runtime, identity=identity
+        )
+    if scheme in ("postgresql", "postgres"):
         raise InvalidInput(
             field="ledger", problem=f"{scheme} ledgers are not available in this version; use sqlite"
         )
