@@ -258,7 +258,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
 
 
-STORAGES = ("sqlite",)
+STORAGES = ("sqlite", "jsonl")
 """What a test with a `book` runs on, unless it is marked with the storages it is about."""
 
 

@@ -43,6 +43,7 @@ async def fill(book: Book) -> list[str]:
             return done
 
 
+@pytest.mark.storages("sqlite")
 async def test_a_full_ledger_refuses_by_name_and_goes_on_when_there_is_room(book: Book) -> None:
     """Every acknowledged fact stays, the refused one is not there, reading works meanwhile."""
     set_room(book, 12)

@@ -121,6 +121,7 @@ async def test_a_ledger_is_not_created_where_nothing_may_be_written(folder: Path
     assert files_of(folder) == {}
 
 
+@pytest.mark.storages("sqlite")
 async def test_a_file_that_is_written_under_a_reader_who_may_not_is_never_read_stale(book: Book) -> None:
     """Such a reader sees each change once it is in the file, and until then says that a log waits."""
     await book.add(value="first")

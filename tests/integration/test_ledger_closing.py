@@ -97,6 +97,7 @@ async def test_who_waits_when_a_ledger_is_closed_is_answered(tmp_path: Path) -> 
     await closing
 
 
+@pytest.mark.storages("sqlite")
 async def test_a_read_that_comes_to_its_turn_too_late_hears_that_the_ledger_is_closed(book: Book) -> None:
     """Another thread may have asked just before; SQLite's own complaint would be no answer."""
     reading = Reading(Location.parse(str(book.path)))
@@ -146,6 +147,7 @@ async def test_what_an_abandoned_opening_opens_is_closed(tmp_path: Path, when: s
         gc.enable()
 
 
+@pytest.mark.storages("sqlite")
 async def test_a_system_out_of_files_is_an_error_of_the_ledger(
     book: Book, monkeypatch: pytest.MonkeyPatch
 ) -> None:

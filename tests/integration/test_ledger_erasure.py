@@ -192,6 +192,7 @@ def reading_process(path: Path) -> Iterator[Any]:
         child.wait(timeout=20)
 
 
+@pytest.mark.storages("sqlite")
 @pytest.mark.parametrize("identity", [False, True])
 async def test_l6_a_reader_in_the_way_makes_it_pending_and_a_later_call_completes_it(
     book: Book, identity: bool
@@ -229,6 +230,7 @@ async def test_l6_a_handle_that_may_not_write_says_what_is_still_due(tmp_path: P
     await book.ledger.close()
 
 
+@pytest.mark.storages("sqlite")
 async def test_l6_what_another_process_erases_meanwhile_stays_due(book: Book) -> None:
     """Only what was due when an erasure began is completed by it."""
     first, second = await book.add(value="one"), await book.add(value="two")

@@ -30,6 +30,7 @@ def alter(path: Path, statement: str) -> None:
     conn.close()
 
 
+@pytest.mark.storages("sqlite")
 @pytest.mark.damages
 @pytest.mark.parametrize("broken", BROKEN)
 async def test_an_error_that_somebody_keeps_keeps_no_old_answers(book: Book, broken: str) -> None:
@@ -51,6 +52,7 @@ async def test_an_error_that_somebody_keeps_keeps_no_old_answers(book: Book, bro
     assert len(kept) == 3
 
 
+@pytest.mark.storages("sqlite")
 @pytest.mark.damages
 async def test_a_group_that_failed_half_way_leaves_no_transaction(book: Book) -> None:
     """The writer's transaction has ended as well: other handles write and erase, and so does this one."""
@@ -88,6 +90,7 @@ def test_a_half_read_cursor_ends_with_its_transaction(tmp_path: Path, write: boo
     other.close()
 
 
+@pytest.mark.storages("sqlite")
 @pytest.mark.damages
 @pytest.mark.parametrize("broken", BROKEN)
 async def test_nothing_of_a_record_hangs_on_an_error(book: Book, broken: str) -> None:

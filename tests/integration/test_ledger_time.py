@@ -173,6 +173,7 @@ async def test_l3_a_clock_at_the_end_of_the_calendar_dates_nothing(book: Book, e
     assert (await book.append(book.state())).seq == 2
 
 
+@pytest.mark.storages("sqlite")
 @pytest.mark.damages
 async def test_l3_a_head_at_the_end_of_the_calendar_is_named(book: Book) -> None:
     """Nothing can follow it, which is one sentence and not an overflow."""
