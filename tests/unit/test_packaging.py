@@ -90,7 +90,7 @@ def test_the_installed_wheel_imports_and_has_its_sql(wheel: Path, tmp_path: Path
         "import custody_sync, importlib.resources as r;"
         "print(custody_sync.__version__, custody_sync.Fact.__name__);"
         "sql = r.files('custody_sync') / 'ledger' / 'sql';"
-        "print(*sorted(f'{engine.name}/{f.name}' for engine in sql.iterdir() for f in engine.iterdir()))"
+        "print(*sorted(str(path.relative_to(sql)) for path in sql.rglob('*.sql')))"
     )
     said, sql = run(python, "-c", code, cwd=tmp_path).splitlines()
     assert said == f"{project()['project']['version']} Fact"
