@@ -24,7 +24,7 @@ from custody_sync.ledger.replaying import Stored
 from custody_sync.ledger.rules import Group, event_of
 from custody_sync.ledger.sqlite_errors import throw
 from custody_sync.ledger.sqlite_reading import LATER
-from custody_sync.ledger.sqlite_rows import load, position, restore, write
+from custody_sync.ledger.sqlite_rows import load, note_erasures, position, restore, write
 from custody_sync.ledger.state import Appended, Needs
 from custody_sync.model import Event
 from custody_sync.runtime import Runtime
@@ -93,7 +93,10 @@ class Embedded(Answering):
         await self._write(lambda conn: self._restore(conn, events))
 
     def _restore(self, conn: sqlite3.Connection, events: Sequence[Stored]) -> None:
-        restore(conn, events, self.name, self._now())
+        self._note_erasures(conn, restore(conn, events, self.name, self._now()))
+
+    def _note_erasures(self, conn: sqlite3.Connection, group: Group) -> None:
+        note_erasures(conn, group)
 
     async def _write(self, work: Work) -> Any:
         self._check_usable()
@@ -123,6 +126,7 @@ class Embedded(Answering):
                     results[id(draft)] = refusal
             if group.appended:
                 salts = write(conn, group)
+                self._note_erasures(conn, group)
         done = [results[id(w)] if isinstance(w, Prepared) else w(conn) for w in works]
         return Applied(done, group, salts)
 

@@ -25,7 +25,7 @@ from custody_sync.ledger.chain import Prepared
 from custody_sync.ledger.drafts import Assert, Forget, Remove
 from custody_sync.ledger.embedded import Applied, Embedded, Work, open_embedded
 from custody_sync.ledger.jsonl_files import Files, Log, is_there
-from custody_sync.ledger.jsonl_image import Image
+from custody_sync.ledger.jsonl_image import Image, holds_erased
 from custody_sync.ledger.jsonl_lines import header_line, in_pieces, lines_after
 from custody_sync.ledger.jsonl_lock import Lock
 from custody_sync.ledger.jsonl_notes import are_there, provide, strangers
@@ -34,7 +34,7 @@ from custody_sync.ledger.sqlite_connection import Connection
 from custody_sync.ledger.sqlite_erasure import Due, drop_named, due, forget_due
 from custody_sync.ledger.sqlite_errors import damage, ledger_errors, throw, translate
 from custody_sync.ledger.sqlite_files import Location, is_writable
-from custody_sync.ledger.sqlite_rows import position
+from custody_sync.ledger.sqlite_rows import note_erasures, position
 from custody_sync.ledger.state import Appended
 from custody_sync.ledger.storage import Identity
 from custody_sync.ledger.stored import Stored
@@ -168,11 +168,8 @@ class JsonlStorage(Embedded):
             with ledger_errors(self.name), damage(self.name):
                 before = position(conn).seq
                 applied = self._apply(conn, works)
-                rewrite = _erases(applied)
-                if rewrite:
-                    # Nothing of a value stays once the file is replaced: it is not due any more.
-                    conn.execute("DELETE FROM notes WHERE topic = 'erasure' AND value = 'content'")
-                else:
+                rewrite = image.settle_erasures(before)
+                if not rewrite:
                     data = b"".join(lines_after(conn, before))
             tell()
             self._runtime.reach(FaultPoint.BEFORE_COMMIT)
@@ -228,6 +225,10 @@ class JsonlStorage(Embedded):
             raise errors.LedgerTooLarge(name=self.name, events=held, most=self._most)
         super()._restore(conn, events)
 
+    def _note_erasures(self, conn: sqlite3.Connection, group: Group) -> None:
+        # A value is gone with the file that held it: only notes can name an identity any longer.
+        note_erasures(conn, group, values=False)
+
     # --- erasure ----------------------------------------------------------------------------
 
     def _expect_erasures(self, conn: sqlite3.Connection, works: Sequence[Work]) -> None:
@@ -247,7 +248,7 @@ class JsonlStorage(Embedded):
     async def erase(self) -> Erasure:
         """Erase what notes still name of erased identities; values went with the forget itself."""
         if not self.writable:
-            return Erasure.PENDING if await self._read(due) else Erasure.DONE
+            return Erasure.PENDING if await self._read(_is_due) else Erasure.DONE
         erasure: Erasure = await self._do(self._writers, self._erase)
         return erasure
 
@@ -262,8 +263,23 @@ class JsonlStorage(Embedded):
     def _erase_alone(self) -> Erasure:
         with ledger_errors(self.name), damage(self.name):
             self._image.keep_up(alone=True)
-            owing = due(self._image.conn)
-            return self._erase_notes(self._image.conn, owing) if owing else Erasure.DONE
+            conn = self._image.conn
+            if holds_erased(conn, position(conn).seq):
+                self._purge(conn)
+            owing = due(conn)
+            return self._erase_notes(conn, owing) if owing else Erasure.DONE
+
+    def _purge(self, conn: Connection) -> None:
+        """Take out of the file what a forget in it erases: whoever wrote it did not."""
+        conn.execute("BEGIN")
+        try:
+            self._image.settle_erasures(position(conn).seq)
+            fresh = self._rewrite(conn)
+            conn.execute("COMMIT")
+        except BaseException:
+            self._leave(conn)
+            raise
+        self._image.moved_to(fresh)
 
     def _erase_notes(self, conn: Connection, owing: Sequence[Due]) -> Erasure:
         gone = set(_anonymous(conn, [fact_id for fact_id, _, _ in owing]))
@@ -296,10 +312,8 @@ class JsonlStorage(Embedded):
         self._image.close()
 
 
-def _erases(applied: Applied) -> bool:
-    """Tell whether a group takes something out of lines that stand in the file."""
-    group = applied.group
-    return group is not None and bool(group.state.forgotten or group.state.dereferenced)
+def _is_due(conn: sqlite3.Connection) -> bool:
+    return bool(due(conn)) or holds_erased(conn, position(conn).seq)
 
 
 def _anonymous(conn: sqlite3.Connection, fact_ids: Sequence[str]) -> list[str]:

@@ -23,6 +23,14 @@ from custody_sync.ledger.state import Position
 from custody_sync.ledger.stored import Stored, problem_of
 from custody_sync.runtime import Runtime
 
+_ERASED = """
+CREATE TABLE erased (seq INTEGER PRIMARY KEY);
+CREATE TRIGGER erasing AFTER UPDATE ON sealed
+WHEN (OLD.content, OLD.identity, OLD.refs) IS NOT (NEW.content, NEW.identity, NEW.refs)
+BEGIN INSERT OR IGNORE INTO erased VALUES (OLD.seq); END;
+"""
+"""Which lines hold more than they should."""
+
 
 class Image:
     """The rows of one log, kept up with it.
@@ -64,6 +72,7 @@ class Image:
                 conn.execute(f"PRAGMA {pragma}")
             for statement in tables(beside=False):
                 conn.execute(statement)
+            conn.executescript(_ERASED)
         except BaseException:
             conn.close()
             raise
@@ -209,6 +218,12 @@ class Image:
 
     # --- what we write ourselves, under the lock --------------------------------------------
 
+    def settle_erasures(self, upto: int) -> bool:
+        """Tell, inside a transaction, whether lines up to one have to be written anew, and count on it."""
+        found = holds_erased(self.conn, upto)
+        self.conn.execute("DELETE FROM erased")
+        return found
+
     def wrote(self, data: bytes = b"") -> None:
         """Count what was written as committed and the log as known to its end."""
         self.log.took(data)
@@ -221,3 +236,8 @@ class Image:
         self.log = log
         self.log.took_all()
         self.wrote()
+
+
+def holds_erased(conn: sqlite3.Connection, upto: int) -> bool:
+    """Tell whether a line up to one holds what was erased since it was written."""
+    return conn.execute("SELECT 1 FROM erased WHERE seq <= ? LIMIT 1", (upto,)).fetchone() is not None

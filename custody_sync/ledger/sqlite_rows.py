@@ -33,7 +33,7 @@ def position(conn: sqlite3.Connection) -> Position:
     return Position(seq, read_instant(tx_time), digest)
 
 
-def restore(conn: sqlite3.Connection, events: Sequence[Stored], name: str, now: datetime) -> None:
+def restore(conn: sqlite3.Connection, events: Sequence[Stored], name: str, now: datetime) -> Group:
     """Append events that were admitted before, as they are, right after the head.
 
     Raises:
@@ -44,6 +44,7 @@ def restore(conn: sqlite3.Connection, events: Sequence[Stored], name: str, now: 
     replay.take_all(events, replayed, name)
     if replay.appended:
         write(conn, replay)
+    return replay
 
 
 def load(conn: sqlite3.Connection, needs: Needs) -> State:
@@ -272,7 +273,6 @@ def _erase_forgotten(conn: sqlite3.Connection, group: Group) -> dict[str, list[b
                 f"UPDATE sealed SET identity = NULL, identity_salt = NULL WHERE {theirs} AND seq < ?",
                 (fact_id, seq),
             )
-        _note_erasure(conn, group, fact_id, identity)
     return erased
 
 
@@ -293,12 +293,22 @@ def _dereference(conn: sqlite3.Connection, group: Group) -> None:
         gone = (fact_id, None, None, fact.valid_to, PlacementState.GONE.value, Outcome.VERIFIED.value)
         rows = [(store, erased, *gone) for (store,) in stores]
         _insert(conn, f"placements ({PLACEMENT})", rows)
-        _note_erasure(conn, group, fact_id, identity=True)
 
 
-def _note_erasure(conn: sqlite3.Connection, group: Group, fact_id: str, identity: bool) -> None:
-    conn.execute(
-        "INSERT INTO notes (topic, key, value, holder, since) VALUES ('erasure', ?, ?, ?, ?) "
-        "ON CONFLICT (topic, key) DO UPDATE SET value = max(value, excluded.value), holder = excluded.holder",
-        (fact_id, "identity" if identity else "content", str(group.position.seq), format_instant(group.now)),
-    )
+def note_erasures(conn: sqlite3.Connection, group: Group, *, values: bool = True) -> None:
+    """Note what a group erased, for whoever sees to it that no copy is left; or only what of identities."""
+    state = group.state
+    what = {fact_id: identity for fact_id, (identity, _) in state.forgotten.items() if values or identity}
+    what.update(dict.fromkeys(state.dereferenced, True))
+    for fact_id, identity in what.items():
+        conn.execute(
+            "INSERT INTO notes (topic, key, value, holder, since) VALUES ('erasure', ?, ?, ?, ?) "
+            "ON CONFLICT (topic, key) DO UPDATE "
+            "SET value = max(value, excluded.value), holder = excluded.holder",
+            (
+                fact_id,
+                "identity" if identity else "content",
+                str(group.position.seq),
+                format_instant(group.now),
+            ),
+        )
