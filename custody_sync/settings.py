@@ -21,6 +21,7 @@ from typing import Any, Literal, TypeAlias
 
 from custody_sync.errors import CustodyError, InvalidInput
 from custody_sync.ports import Store, Validator
+from custody_sync.retention import read_windows
 
 CONFIG_NAME = "custody.toml"
 CONFIG_VARIABLE = "CUSTODY_SYNC_CONFIG"
@@ -35,6 +36,7 @@ _KEYS = {
     "actor": str,
     "forget_key_env": str,
     "superseded": dict,
+    "retention": dict,
 }
 _FILE_SCHEMES = ("sqlite:///", "jsonl:///")
 
@@ -52,6 +54,8 @@ class Settings:
     actor: str | None = None
     forget_key_env: str | None = None
     superseded: Mapping[str, Superseded] = field(default_factory=dict)
+    retention: Mapping[str, str] = field(default_factory=dict)
+    """How long facts are kept, by pattern of spaces; see `custody_sync.retention`."""
 
     def ledger_url(self) -> str:
         """Return the ledger's URL, or say in one sentence how to name one."""
@@ -109,6 +113,7 @@ def load_settings(
         actor=table.get("actor"),
         forget_key_env=table.get("forget_key_env"),
         superseded=table.get("superseded", {}),
+        retention=table.get("retention", {}),
     )
 
 
@@ -166,6 +171,14 @@ def _check(table: Mapping[str, Any], path: Path) -> None:
     for store, policy in table.get("superseded", {}).items():
         if policy not in ("remove", "keep"):
             raise InvalidInput(field=str(path), problem=f"superseded.{store} is 'remove' or 'keep'")
+    try:
+        if table.get("retention"):
+            read_windows(table["retention"], "retention")
+    except InvalidInput as error:
+        problem = str(error).rstrip(".")
+    else:
+        return
+    raise InvalidInput(field=str(path), problem=problem)
 
 
 @asynccontextmanager

@@ -2,56 +2,62 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
 
+from custody_sync.canonical import check_name, check_optional
+from custody_sync.cli.erasing import (
+    DONE,
+    FINDING,
+    PARTIAL,
+    REFUSED,
+    agreed,
+    check_asked,
+    document_of,
+    erase_many,
+    known_fact,
+    preview,
+    preview_fates,
+    show_fates,
+    status_of,
+)
 from custody_sync.cli.options import (
     ActorOption,
     ConfigOption,
+    DigestOption,
+    IdentityOption,
     JsonOption,
     LedgerOption,
     ReasonOption,
     ReceiptOption,
+    YesOption,
     actor_of,
 )
 from custody_sync.cli.output import Output, plain
 from custody_sync.cli.sentences import sentence, told
 from custody_sync.cli.session import Proof, open_custody, open_ledger, proof_of, run
 from custody_sync.coordinator import AsyncCoordinator
-from custody_sync.errors import CustodyError, InvalidInput, LedgerError, UnknownFact
-from custody_sync.ledger import Ledger
-from custody_sync.model import (
-    Erasure,
-    Fact,
-    PlacementState,
-)
-from custody_sync.results import (
-    ForgetResult,
-)
-from custody_sync.settings import load_settings
-
-DONE, FINDING, PARTIAL, REFUSED = 0, 1, 3, 4
+from custody_sync.errors import CustodyError, InvalidInput, LedgerError
+from custody_sync.model import Erasure
+from custody_sync.results import Fate, ForgetResult, ForgetWhereResult, Seen
+from custody_sync.settings import Settings, load_settings
 
 
 def forget(
-    fact_ids: Annotated[list[str], typer.Argument(metavar="FACT_ID", show_default=False)],
     reason: ReasonOption,
-    actor: ActorOption = None,
-    digest: Annotated[
-        str | None,
-        typer.Option(
-            "--digest",
-            metavar="KIND",
-            help="What stays of the value: hmac-sha256 (needs forget_key_env), sha256 or none.",
-        ),
+    fact_ids: Annotated[list[str] | None, typer.Argument(metavar="FACT_ID", show_default=False)] = None,
+    space: Annotated[
+        str | None, typer.Option("--space", metavar="SPACE", help="Every fact of this space, instead of ids.")
     ] = None,
-    identity: Annotated[
-        bool, typer.Option("--identity", help="Erase subject, predicate, space and reasons as well.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Erase without asking.")] = False,
+    subject: Annotated[
+        str | None, typer.Option("--subject", metavar="SUBJECT", help="Of the space, only this subject.")
+    ] = None,
+    actor: ActorOption = None,
+    digest: DigestOption = None,
+    identity: IdentityOption = False,
+    yes: YesOption = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be erased, and exit with 1.")
     ] = False,
@@ -64,39 +70,126 @@ def forget(
 
     The value leaves every store and the ledger's files; that it was erased stays on record. What will
     be erased is shown first. On a terminal you are asked; anywhere else, and with --json, --yes is
-    needed.
+    needed. With --space all facts of the space go, whatever their state, and the answer is one
+    certificate over all of them; it exits with 0 only if nothing is left.
     """
+    _check_what(fact_ids, space, subject)
     settings = load_settings(config, ledger)
-    who = actor_of(actor, settings)
-    output = Output(json=json)
-    if not (yes or dry_run or output.interactive):
-        problem = "erasing cannot be undone; where nobody can be asked it needs --yes"
-        raise InvalidInput(field="forget", problem=problem)
+    check_asked(Output(json=json), yes=yes, dry_run=dry_run)
+    how: dict[str, Any] = {
+        "actor": actor_of(actor, settings),
+        "reason": reason,
+        "digest": digest,
+        "identity": identity,
+        "receipt_id": receipt_id,
+    }
+    if space is not None:
+        return _forget_where(settings, {"space": space, "subject": subject} | how, yes, dry_run, json)
+    return _forget_each(settings, fact_ids or [], how, yes, dry_run, json)
 
+
+def _check_what(fact_ids: Sequence[str] | None, space: str | None, subject: str | None) -> None:
+    if bool(fact_ids) == (space is not None):
+        raise InvalidInput(field="forget", problem="give either fact ids or --space, not both or neither")
+    if space is not None:
+        # A blank space never means all of them.
+        check_name(space, "--space")
+    elif subject is not None:
+        raise InvalidInput(field="--subject", problem="needs the --space that it is in")
+    check_optional(subject, "--subject")
+
+
+# --- a whole space ----------------------------------------------------------------------------
+
+
+def _forget_where(settings: Settings, asked: dict[str, Any], yes: bool, dry_run: bool, json: bool) -> int:
+    async def plan(output: Output) -> tuple[int, int]:
+        async with open_custody(settings, output) as custody:
+            with output.working("looking"):
+                result = await custody.coordinator.forget_where(**asked, dry_run=True)
+            planned = await preview_fates(custody.ledger, result.facts, output)
+        count = len(result.with_fate(Fate.PLANNED))
+        if dry_run:
+            _show_entries(output, result)
+            output.document({**plain(result), **document_of(result), "planned": planned})
+        return count, FINDING if result.facts or result.leftovers or result.young else DONE
+
+    async def erase(output: Output) -> int:
+        async with open_custody(settings, output) as custody:
+            result = await erase_many(
+                output,
+                count,
+                lambda progress: custody.coordinator.forget_where(**asked, progress=progress),
+            )
+            proof = await proof_of(custody, asked["actor"])
+        return _show_certificate(output, result, proof)
+
+    count, finding = run(plan, json=json)
+    if dry_run:
+        return finding
+    if not yes and not agreed(Output(json=json), count):
+        Output(json=json).note("Nothing was erased.")
+        return REFUSED
+    return run(erase, json=json)
+
+
+def _show_certificate(output: Output, result: ForgetWhereResult, proof: Proof) -> int:
+    show_fates(output, result)
+    _show_entries(output, result)
+    for line in result.not_reached:
+        output.line(f"Not reached: {line}.")
+    if result.later:
+        output.line(f"Stated meanwhile, so run it again: {', '.join(result.later)}.")
+    if not result.facts:
+        output.line("No fact of this space and subject is known, which proves nothing.")
+    for line in result.beyond:
+        output.note(line)
+    output.document({**plain(proof), **plain(result), **document_of(result)})
+    return status_of(result)
+
+
+def _show_entries(output: Output, result: ForgetWhereResult) -> None:
+    """Name what the stores hold in the space that no fact accounts for."""
+    what = (
+        (result.young, "young, perhaps of a write under way; run it again after ten minutes"),
+        (result.leftovers, "not accounted for; run repair"),
+    )
+    rows = [(*_cells(seen), said) for entries, said in what for seen in entries]
+    if rows:
+        output.table("also in the stores", ("store", "external id", "fact", "what it is"), rows)
+
+
+def _cells(seen: Seen) -> tuple[str, str, str]:
+    return seen.store, seen.external_id, seen.fact_id
+
+
+# --- facts by id ------------------------------------------------------------------------------
+
+
+def _forget_each(
+    settings: Settings, fact_ids: Sequence[str], how: dict[str, Any], yes: bool, dry_run: bool, json: bool
+) -> int:
     async def plan(output: Output) -> list[str]:
         async with open_ledger(settings, read_only=True) as opened:
-            facts = [await _known(opened, fact_id) for fact_id in dict.fromkeys(fact_ids)]
-            planned = await _preview(opened, facts, output)
+            facts = [await known_fact(opened, fact_id) for fact_id in dict.fromkeys(fact_ids)]
+            planned = await preview(opened, facts, output)
         if dry_run:
             output.document({"planned": planned})
         return [fact.fact_id for fact in facts]
 
     async def erase(output: Output) -> int:
-        how = {"digest": digest, "identity": identity, "receipt_id": receipt_id}
         async with open_custody(settings, output) as custody:
             with output.working("erasing", len(known)) as step:
-                results, failures = await _erase(
-                    custody.coordinator, known, step, actor=who, reason=reason, **how
-                )
-            proof = await proof_of(custody, who)
+                results, failures = await _erase(custody.coordinator, known, step, **how)
+            proof = await proof_of(custody, how["actor"])
         return _show(output, results, failures, proof)
 
     known = run(plan, json=json)
     if dry_run:
         return FINDING
     # Asked between two event loops: inside one, Ctrl-C would have to be pressed twice.
-    if not yes and not _agreed(output, len(known)):
-        output.note("Nothing was erased.")
+    if not yes and not agreed(Output(json=json), len(known)):
+        Output(json=json).note("Nothing was erased.")
         return REFUSED
     return run(erase, json=json)
 
@@ -116,48 +209,6 @@ async def _erase(
             failures.append(error)
         step()
     return results, failures
-
-
-async def _known(ledger: Ledger, fact_id: str) -> Fact:
-    fact = await ledger.get(fact_id)
-    if fact is None:
-        raise UnknownFact(fact_id=fact_id)
-    return fact
-
-
-async def _preview(ledger: Ledger, facts: Sequence[Fact], output: Output) -> list[dict[str, object]]:
-    """Show what will be erased and where it is, and return it for the document."""
-    where = [await _stores_of(ledger, fact.fact_id) for fact in facts]
-    columns = ["fact", "space", "subject", "predicate", "stores"]
-    rows = [
-        [fact.fact_id, fact.space, fact.subject, fact.predicate, ", ".join(stores)]
-        for fact, stores in zip(facts, where, strict=True)
-    ]
-    # A log that keeps this preview must not keep the value that is about to be erased.
-    if output.seen:
-        columns.append("text")
-        rows = [[*row, fact.text or ""] for row, fact in zip(rows, facts, strict=True)]
-    output.preview("to be erased", columns, rows)
-    return [
-        {
-            "fact_id": fact.fact_id,
-            "space": fact.space,
-            "subject": fact.subject,
-            "predicate": fact.predicate,
-            "stores": stores,
-        }
-        for fact, stores in zip(facts, where, strict=True)
-    ]
-
-
-async def _stores_of(ledger: Ledger, fact_id: str) -> list[str]:
-    places = await ledger.placements(fact_id)
-    return sorted({place.store for place in places if place.state is not PlacementState.GONE})
-
-
-def _agreed(output: Output, count: int) -> bool:
-    output.note(f"Erase {count} fact{'s' if count != 1 else ''} for good? [y/N]")
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _show(

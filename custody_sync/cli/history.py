@@ -10,8 +10,10 @@ import typer
 
 from custody_sync.cli.options import ConfigOption, FactArgument, JsonOption, LedgerOption
 from custody_sync.cli.output import Output
+from custody_sync.cli.read import shown_evidence
 from custody_sync.cli.session import open_ledger, run
 from custody_sync.errors import UnknownFact
+from custody_sync.ledger.chain import read_evidence
 from custody_sync.model import Event
 from custody_sync.settings import load_settings
 
@@ -43,6 +45,9 @@ def history(
             columns = (*columns, "details")
             rows = [(*row, details(event)) for row, event in zip(rows, events, strict=True)]
         output.table(f"history of {fact_id}", columns, rows)
+        for event in events:
+            if (evidence := read_evidence(event.sealed.get("content", {}))) is not None:
+                output.line(f"Verified against {shown_evidence(evidence)}")
         output.document({"fact_id": fact_id, "events": list(events)})
         return 0
 

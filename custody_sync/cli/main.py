@@ -19,8 +19,10 @@ import typer
 
 from custody_sync.cli.confirm import confirm
 from custody_sync.cli.demo import demo
+from custody_sync.cli.expire import expire
 from custody_sync.cli.forget import forget
 from custody_sync.cli.history import history
+from custody_sync.cli.hold import hold, release
 from custody_sync.cli.importing import import_
 from custody_sync.cli.init import init
 from custody_sync.cli.output import Output, abandon, prepare_streams
@@ -31,6 +33,7 @@ from custody_sync.cli.retract import retract
 from custody_sync.cli.sentences import ended, outside
 from custody_sync.cli.stores import stores
 from custody_sync.cli.verify import verify
+from custody_sync.cli.where import where
 from custody_sync.cli.write import write
 from custody_sync.errors import CustodyError
 
@@ -40,9 +43,13 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "import": import_,
     "read": read,
     "history": history,
+    "where": where,
     "confirm": confirm,
     "retract": retract,
+    "hold": hold,
+    "release": release,
     "forget": forget,
+    "expire": expire,
     "repair": repair,
     "verify": verify,
     "stores": stores,

@@ -49,6 +49,18 @@ ReceiptOption: TypeAlias = Annotated[
     str | None,
     typer.Option("--receipt-id", metavar="ID", help="Id of the receipt, ticket or message behind this."),
 ]
+DigestOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--digest",
+        metavar="KIND",
+        help="What stays of the value: hmac-sha256 (needs forget_key_env), sha256 or none.",
+    ),
+]
+IdentityOption: TypeAlias = Annotated[
+    bool, typer.Option("--identity", help="Erase subject, predicate, space and reasons as well.")
+]
+YesOption: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Erase without asking.")]
 FactArgument: TypeAlias = Annotated[str, typer.Argument(metavar="FACT_ID", show_default=False)]
 
 

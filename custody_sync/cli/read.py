@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as jsonlib
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -10,6 +11,7 @@ import typer
 from custody_sync.cli.options import ConfigOption, JsonOption, LedgerOption, instant
 from custody_sync.cli.output import Output
 from custody_sync.cli.session import open_ledger, run
+from custody_sync.model import Fact, Observation
 from custody_sync.settings import load_settings
 
 
@@ -55,40 +57,42 @@ def read(
                 limit=limit,
                 after=after,
             )
-        output.table(
-            "facts",
-            (
-                "fact",
-                "space",
-                "subject",
-                "predicate",
-                "value",
-                "valid from",
-                "valid to",
-                "actor",
-                "provenance",
-            ),
-            [
-                (
-                    fact.fact_id,
-                    fact.space,
-                    fact.subject,
-                    fact.predicate,
-                    "(forgotten)" if fact.forgotten else shown_value(fact.value),
-                    fact.valid_from,
-                    fact.valid_to,
-                    fact.actor,
-                    fact.provenance.value,
-                )
-                for fact in page
-            ],
-        )
+        _show(output, page)
         if page.next is not None:
             output.note(f"There are more: --after {page.next}")
         output.document({"facts": list(page), "head": page.head, "next": page.next})
         return 0
 
     return run(work, json=json)
+
+
+def _show(output: Output, facts: Sequence[Fact]) -> None:
+    columns: tuple[str, ...] = (
+        "fact", "space", "subject", "predicate", "value", "valid from", "valid to", "actor", "provenance",
+    )  # fmt: skip
+    rows: list[tuple[object, ...]] = [
+        (
+            fact.fact_id,
+            fact.space,
+            fact.subject,
+            fact.predicate,
+            "(forgotten)" if fact.forgotten else shown_value(fact.value),
+            fact.valid_from,
+            fact.valid_to,
+            fact.actor,
+            fact.provenance.value,
+        )
+        for fact in facts
+    ]
+    if any(fact.evidence for fact in facts):
+        columns = (*columns, "evidence")
+        rows = [(*row, shown_evidence(fact.evidence)) for row, fact in zip(rows, facts, strict=True)]
+    output.table("facts", columns, rows)
+
+
+def shown_evidence(evidence: Observation | None) -> str:
+    """Show where a value was looked up: the source, then the part of it."""
+    return "" if evidence is None else f"{evidence.source} {evidence.path}"
 
 
 def shown_value(value: object) -> str:

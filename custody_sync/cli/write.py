@@ -18,10 +18,10 @@ from custody_sync.cli.options import (
     provenance,
 )
 from custody_sync.cli.output import Output
+from custody_sync.cli.read import shown_evidence
 from custody_sync.cli.session import open_custody, run
-from custody_sync.model import (
-    Provenance,
-)
+from custody_sync.errors import InvalidInput
+from custody_sync.model import Observation, Provenance
 from custody_sync.results import (
     WriteResult,
 )
@@ -73,13 +73,30 @@ def write(
             "--provenance", metavar="LEVEL", help="attested, or claimed: recorded and kept from the stores."
         ),
     ] = Provenance.ATTESTED.value,
+    evidence_source: Annotated[
+        str | None,
+        typer.Option(
+            "--evidence-source", metavar="SOURCE", help="Where you looked it up: a document, URL or system."
+        ),
+    ] = None,
+    evidence_path: Annotated[
+        str | None,
+        typer.Option("--evidence-path", metavar="PATH", help="Which part of it: a JSON pointer, a page."),
+    ] = None,
+    evidence_value: Annotated[
+        str | None,
+        typer.Option(
+            "--evidence-value", metavar="VALUE", help="What stood there; read as --value is. Equal: verified."
+        ),
+    ] = None,
     config: ConfigOption = None,
     ledger: LedgerOption = None,
     json: JsonOption = False,
 ) -> int:
     """State one fact: validate it, put it in every store, record it.
 
-    A claimed fact is only recorded; it is in no store until `confirm`.
+    A claimed fact is only recorded; it is in no store until `confirm`. With evidence, given by all
+    three options, the fact is verified if the value equals what was observed, and refused if not.
     """
 
     async def work(output: Output) -> int:
@@ -88,6 +105,7 @@ def write(
         stated = json_value("--value", value) if json_flag else value
         starts, ends = instant("--valid-from", valid_from), instant("--valid-to", valid_to)
         trusted = provenance("--provenance", level)
+        evidence = _evidence(evidence_source, evidence_path, evidence_value, json_flag)
         async with open_custody(settings, output, validating=True) as custody:
             result = await custody.coordinator.write(
                 subject=subject,
@@ -102,10 +120,22 @@ def write(
                 receipt_id=receipt_id,
                 idempotency_key=idempotency_key,
                 provenance=trusted,
+                evidence=evidence,
             )
         return show_write(output, result)
 
     return run(work, json=json)
+
+
+def _evidence(source: str | None, path: str | None, value: str | None, as_json: bool) -> Observation | None:
+    """Return what was observed; a part of an observation is none."""
+    if source is None and path is None and value is None:
+        return None
+    if source is None or path is None or value is None:
+        problem = "--evidence-source, --evidence-path and --evidence-value are given together"
+        raise InvalidInput(field="evidence", problem=problem)
+    observed = json_value("--evidence-value", value) if as_json else value
+    return Observation(source=source, path=path, value=observed)
 
 
 def show_write(output: Output, result: WriteResult) -> int:
@@ -118,6 +148,7 @@ def show_write(output: Output, result: WriteResult) -> int:
             ("space", fact.space),
             ("text", fact.text),
             ("provenance", fact.provenance.value),
+            ("evidence", shown_evidence(fact.evidence)),
             ("supersedes", fact.supersedes),
             ("stores", held or "none"),
             ("duplicate", "yes, this is the first write's result" if result.duplicate else None),

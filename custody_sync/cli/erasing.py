@@ -1,0 +1,147 @@
+"""What the commands that erase share: the preview, the question, and the report."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+from custody_sync.cli.output import Output
+from custody_sync.errors import InvalidInput, LedgerError, UnknownFact
+from custody_sync.forgetting import Progress
+from custody_sync.ledger import Ledger
+from custody_sync.model import Erasure, Fact, Outcome, PlacementState
+from custody_sync.results import ExpireResult, FactFate, Fate, ForgetWhereResult
+
+DONE, FINDING, PARTIAL, REFUSED = 0, 1, 3, 4
+SHOWN = 200
+"""More facts than these are counted in a preview for people."""
+
+R = TypeVar("R", ExpireResult, ForgetWhereResult)
+
+
+def check_asked(output: Output, *, yes: bool, dry_run: bool) -> None:
+    """Refuse to erase where nobody is there to be asked and nobody said yes beforehand."""
+    if not (yes or dry_run or output.interactive):
+        problem = "erasing cannot be undone; where nobody can be asked it needs --yes"
+        raise InvalidInput(field="forget", problem=problem)
+
+
+def agreed(output: Output, count: int) -> bool:
+    """Ask whether so many facts are to be erased."""
+    output.note(f"Erase {count} fact{'s' if count != 1 else ''} for good? [y/N]")
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+async def known_fact(ledger: Ledger, fact_id: str) -> Fact:
+    """Return a fact, or say that there is none of this id."""
+    fact = await ledger.get(fact_id)
+    if fact is None:
+        raise UnknownFact(fact_id=fact_id)
+    return fact
+
+
+async def preview(ledger: Ledger, facts: Sequence[Fact], output: Output) -> list[dict[str, object]]:
+    """Show what will be erased and where it is, and return it for the document."""
+    where = [await _stores_of(ledger, fact.fact_id) for fact in facts]
+    columns = ["fact", "space", "subject", "predicate", "stores"]
+    rows = [
+        [fact.fact_id, fact.space, fact.subject, fact.predicate, ", ".join(stores)]
+        for fact, stores in zip(facts, where, strict=True)
+    ]
+    # A log that keeps this preview must not keep the value that is about to be erased.
+    if output.seen:
+        columns.append("text")
+        rows = [[*row, fact.text or ""] for row, fact in zip(rows, facts, strict=True)]
+    output.preview("to be erased", columns, rows[:SHOWN])
+    if len(rows) > SHOWN:
+        output.note(f"... and {len(rows) - SHOWN} more; --dry-run --json lists all.")
+    return [
+        {
+            "fact_id": fact.fact_id,
+            "space": fact.space,
+            "subject": fact.subject,
+            "predicate": fact.predicate,
+            "stores": stores,
+        }
+        for fact, stores in zip(facts, where, strict=True)
+    ]
+
+
+async def preview_fates(ledger: Ledger, facts: Sequence[FactFate], output: Output) -> list[dict[str, object]]:
+    """Show what a dry run would erase, and what a hold keeps; return the former for the document."""
+    planned = [await known_fact(ledger, fact.fact_id) for fact in facts if fact.fate is Fate.PLANNED]
+    shown = await preview(ledger, planned, output)
+    held = [(fact.fact_id, fact.space, ", ".join(fact.holds)) for fact in facts if fact.fate is Fate.HELD]
+    if held:
+        output.preview("kept by a hold", ("fact", "space", "holds"), held)
+    return shown
+
+
+async def _stores_of(ledger: Ledger, fact_id: str) -> list[str]:
+    places = await ledger.placements(fact_id)
+    return sorted({place.store for place in places if place.state is not PlacementState.GONE})
+
+
+async def erase_many(output: Output, total: int, work: Callable[[Progress], Awaitable[R]]) -> R:
+    """Run an erasure of many facts with its progress; one that is interrupted says how far it came."""
+    done: Counter[Fate] = Counter()
+    with output.working("erasing", total) as step:
+
+        def progress(fact: FactFate) -> None:
+            done[fact.fate] += 1
+            step()
+
+        try:
+            return await work(progress)
+        except asyncio.CancelledError:
+            output.note(f"{done[Fate.FORGOTTEN]} of {total} facts were forgotten; running it again goes on.")
+            raise
+
+
+def show_fates(output: Output, result: ExpireResult | ForgetWhereResult) -> None:
+    """Show what became of many facts: counted, and by name where something is left."""
+    fates = Counter(fact.fate.value for fact in result.facts)
+    said = ", ".join(f"{count} {fate}" for fate, count in sorted(fates.items()))
+    output.line(f"{said or 'No fact'}; erasure from the ledger's files: {result.erasure.value}.")
+    removals = [removal for fact in result.facts for removal in fact.removals]
+    counts = Counter((removal.store, removal.outcome.value) for removal in removals)
+    if counts:
+        rows = [(*key, count) for key, count in sorted(counts.items())]
+        output.table("removed", ("store", "outcome", "entries"), rows)
+    output_left(output, result)
+
+
+def output_left(output: Output, result: ExpireResult | ForgetWhereResult) -> None:
+    """Name each fact that is not done with, and what the stores say that they keep."""
+    kept = [fact for fact in result.facts if fact.fate in (Fate.HELD, Fate.FAILED)]
+    if kept:
+        columns = ("fact", "fate", "holds", "detail")
+        rows = [(fact.fact_id, fact.fate.value, ", ".join(fact.holds), fact.detail) for fact in kept]
+        output.table("not forgotten", columns, rows)
+    left = [r for fact in result.facts for r in fact.removals if r.outcome is not Outcome.VERIFIED]
+    output.follow_up(left, ())
+    if result.erasure is Erasure.PENDING:
+        output.note(
+            "A reader keeps erased values in the ledger's files; `custody-sync repair` finishes them."
+        )
+    for note in result.notes:
+        output.note(note)
+    if result.stopped is not None:
+        output.note(f"Stopped early ({result.stopped}); running it again goes on.")
+
+
+def document_of(result: ExpireResult | ForgetWhereResult) -> dict[str, Any]:
+    """Return what the JSON document says of many facts besides the record itself."""
+    return {"counts": {fate.value: len(result.with_fate(fate)) for fate in Fate}}
+
+
+def status_of(result: ExpireResult | ForgetWhereResult) -> int:
+    """Return the exit status of an erasure of many facts."""
+    if result.stopped is not None:
+        return LedgerError.exit_code
+    if result.complete:
+        return DONE
+    return REFUSED if result.facts and len(result.with_fate(Fate.HELD)) == len(result.facts) else PARTIAL
