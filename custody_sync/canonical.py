@@ -53,6 +53,18 @@ def canonical_plain(document: dict[str, Any]) -> str:
     return _encode(document)
 
 
+def is_plain(value: object) -> bool:
+    """Tell whether a value is of what `canonical_plain` gets right, whoever made it."""
+    kind = type(value)
+    if kind is str or value is None or kind is bool:
+        return True
+    if isinstance(value, int):
+        return kind is int and abs(value) <= MAX_SAFE_INTEGER
+    if isinstance(value, dict):
+        return all(type(key) is str and key.isascii() and is_plain(item) for key, item in value.items())
+    return kind is list and isinstance(value, list) and all(map(is_plain, value))
+
+
 def quoted(text: str | None) -> str:
     """Return the RFC 8785 form of a string, or of nothing."""
     return "null" if text is None else quote(text)

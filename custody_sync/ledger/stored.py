@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from custody_sync.canonical import canonical, parse
+from custody_sync.canonical import canonical, canonical_plain, is_plain, parse
 from custody_sync.errors import InvalidInput
 from custody_sync.ledger.chain import FORMAT, SALT_BYTES, SECTIONS, Section, commit
 from custody_sync.ledger.checks import FIRST, LAST
@@ -80,7 +80,12 @@ def read_stored(row: object) -> Stored:
 
 def _canonical(document: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the form that is hashed and what it says: `1.0` and `-0.0` are whole numbers there."""
-    form = canonical(document).decode()
+    if isinstance(document, dict) and is_plain(document):
+        # Several times faster, and the same for almost every event there is.
+        form = canonical_plain(document)
+        form.encode()  # refuses what is no Unicode text, as `canonical` does
+    else:
+        form = canonical(document).decode()
     return form, parse(form)
 
 

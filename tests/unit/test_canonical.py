@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -19,6 +20,7 @@ from custody_sync.canonical import (
     check_name,
     check_text,
     check_value,
+    is_plain,
     parse,
 )
 from custody_sync.errors import InvalidInput
@@ -51,6 +53,31 @@ def test_a_checked_value_has_one_form_for_ever(value: Any) -> None:
 def test_the_fast_encoder_gives_the_same_bytes(document: dict[str, Any]) -> None:
     """For documents of ours the standard encoder is RFC 8785, control characters included."""
     assert canonical_plain(document).encode() == rfc8785.dumps(document)
+
+
+@given(st.dictionaries(TEXT, VALUES, max_size=4))
+def test_what_is_called_plain_is_written_fast_and_right(document: dict[str, Any]) -> None:
+    """Whatever is in it: either it is not plain, or the standard encoder is RFC 8785 for it."""
+    if is_plain(document):
+        assert canonical_plain(document).encode() == rfc8785.dumps(document)
+    else:
+        assert any(map(needs_care, walk(document)))
+
+
+def walk(value: Any) -> Iterator[Any]:
+    """Yield a value, its keys, and everything in it."""
+    yield value
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    yield from value if isinstance(value, dict) else ()
+    for item in inner:
+        yield from walk(item)
+
+
+def needs_care(value: Any) -> bool:
+    """Tell whether a value, or a key, is one that the two encoders may write in different ways."""
+    if isinstance(value, dict):
+        return not all(key.isascii() for key in value)
+    return isinstance(value, float | tuple) or (isinstance(value, int) and abs(value) > 2**53 - 1)
 
 
 def test_the_fast_encoder_escapes_like_rfc_8785() -> None:
