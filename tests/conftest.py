@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["fix_cli", "fix_custody", "fix_ledger", "fix_package", "fix_postgres", "fix_rules"]
+pytest_plugins = [
+    "fix_cli",
+    "fix_custody",
+    "fix_ledger",
+    "fix_package",
+    "fix_postgres",
+    "fix_residue",
+    "fix_rules",
+]
 
 TESTS = Path(__file__).parent
 
@@ -16,6 +25,14 @@ settings.register_profile(
     "custody", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("custody")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _witnesses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep the witnesses of test ledgers out of the user's state folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CUSTODY_SYNC_WITNESS", str(tmp_path_factory.mktemp("witnesses")))
+        yield
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

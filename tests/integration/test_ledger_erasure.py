@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import random
-import re
 import sqlite3
 import subprocess
 import sys
@@ -17,30 +15,10 @@ from typing import Any
 
 import pytest
 from fix_ledger import Book, files_of, open_book
+from fix_residue import forms_of, grams_of, pieces_of, random_value
 
 from custody_sync.ledger.storage import Note
 from custody_sync.model import Erasure, Fact
-
-SIZE = 24
-"""How long a piece of a value has to be to count as found."""
-
-
-def forms_of(secret: str) -> set[bytes]:
-    """Return the forms in which a value could lie about: as it is, escaped, in UTF-16, in base64."""
-    raw = secret.encode()
-    forms = {
-        raw,
-        *(json.dumps(secret, ensure_ascii=ascii)[1:-1].encode() for ascii in (True, False)),
-        secret.encode("utf-16-le"),
-        secret.encode("utf-16-be"),
-    }
-    # Base64 depends on where the value starts within three bytes; the ends are cut off.
-    return forms | {base64.b64encode(b"x" * shift + raw)[4:-4] for shift in range(3)}
-
-
-def pieces_of(secret: str) -> set[bytes]:
-    """Return pieces of a long random value, so that a torn copy is found as well."""
-    return {secret[i : i + SIZE].encode() for i in range(0, len(secret) - SIZE + 1, SIZE)}
 
 
 def found_in(folder: Path, needles: set[bytes]) -> list[str]:
@@ -49,14 +27,8 @@ def found_in(folder: Path, needles: set[bytes]) -> list[str]:
 
 
 def grams_in(folder: Path) -> set[bytes]:
-    """Return every piece of text of that length that any file of a folder holds."""
-    runs = re.findall(rb"[a-z2-9]{%d,}" % SIZE, b"".join(files_of(folder).values()))
-    return {run[i : i + SIZE] for run in runs for i in range(len(run) - SIZE + 1)}
-
-
-def random_value(rnd: random.Random, size: int) -> str:
-    """Return a value that occurs nowhere else."""
-    return "".join(rnd.choices("abcdefghijkmnpqrstuvwxyz23456789", k=size))
+    """Return every piece of text that looks like one of a random value, of any file of a folder."""
+    return grams_of(files_of(folder).values())
 
 
 async def fact_of(book: Book, fact_id: str) -> Fact:
@@ -66,6 +38,7 @@ async def fact_of(book: Book, fact_id: str) -> Fact:
     return fact
 
 
+@pytest.mark.storages("sqlite", "jsonl")
 @pytest.mark.parametrize("secret", ["123-45-6789", 'Zoë "Zed" \\ Ångström \U0001f600', "x" * 5 + "ÿ" * 9000])
 async def test_l6_no_form_of_a_value_stays(book: Book, secret: str) -> None:
     """Plain, escaped, UTF-16 and base64 forms are in no file, WAL and shared memory included."""
@@ -154,6 +127,7 @@ async def test_l6_an_erasure_is_due_until_somebody_completes_it(tmp_path: Path) 
     await again.ledger.close()
 
 
+@pytest.mark.storages("sqlite", "jsonl")
 async def test_l6_without_anything_due_an_erasure_is_done(book: Book) -> None:
     """Asking again costs nothing and changes nothing."""
     await book.add()
