@@ -43,6 +43,8 @@ async def open_ledger(settings: Settings, *, read_only: bool = False) -> AsyncIt
         forget_key=None if read_only else settings.forget_key(),
     )
     async with ledger:
+        for said in ledger.notices:
+            Output(json=False).note(f"{ledger.name}: {said}.")
         yield ledger
 
 

@@ -85,8 +85,8 @@ def _open(
             _create(location, files, made)
         if not is_there(location):
             raise errors.LedgerNotFound(name=name)
-        mode = files.log.stat().st_mode & 0o777
-        write, lock = not read_only and is_writable(location), Lock(files.lock, name, mode)
+        like = files.log.stat()
+        write, lock = not read_only and is_writable(location), Lock(files.lock, name, like)
         image = Image(files, lock, runtime, lambda: made().secret, write=write)
         opened.enter_context(contextlib.closing(image))
         image.keep_up()
@@ -95,7 +95,7 @@ def _open(
                 files.drop_rewrite()
                 image.keep_up(alone=True)
                 image.wrote()
-                provide(files, image.log.ledger_id, lambda: made().secret, mode)
+                provide(files, image.log.ledger_id, lambda: made().secret, like)
         image.attach_notes()
         storage = JsonlStorage(name, lock, image, readers, runtime, write, most)
         opened.pop_all()
@@ -108,15 +108,15 @@ def _create(location: Location, files: Files, made: Callable[[], Identity]) -> N
         return
     if not files.log.parent.is_dir():
         raise errors.LedgerError(name=files.name, problem="its folder does not exist")
-    with Lock(files.lock, files.name, 0o600).held(lambda: None):
+    with Lock(files.lock, files.name, None).held(lambda: None):
         if is_there(location) and files.log.stat().st_size:
             return
         if are_there(files):
             raise strangers(files)
         header = header_line(made().ledger_id)
-        os.close(files.replace_log([header], 0o600, lambda: None))
+        os.close(files.replace_log([header], None, lambda: None))
         files.sync_folder()
-        provide(files, made().ledger_id, lambda: made().secret, 0o600)
+        provide(files, made().ledger_id, lambda: made().secret, None)
 
 
 class JsonlStorage(Embedded):

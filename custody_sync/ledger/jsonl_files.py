@@ -6,7 +6,6 @@ under the lock, and leaves the log as it was or as it should be, whenever the pr
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import os
@@ -16,7 +15,7 @@ from pathlib import Path
 
 from custody_sync import errors
 from custody_sync.ledger.jsonl_lines import END, read_header
-from custody_sync.ledger.jsonl_lock import FileId
+from custody_sync.ledger.jsonl_lock import FileId, give
 from custody_sync.ledger.sqlite_errors import ledger_errors, throw
 from custody_sync.ledger.sqlite_files import Location, exists, sync_folder
 
@@ -65,7 +64,9 @@ class Files:
         if self.durable:
             sync_folder(self.log.parent)
 
-    def replace_log(self, pieces: Iterable[bytes], mode: int, ready: Callable[[], None]) -> int:
+    def replace_log(
+        self, pieces: Iterable[bytes], like: os.stat_result | None, ready: Callable[[], None]
+    ) -> int:
         """Put a new file into the log's place, whole or not at all, and return it open.
 
         `ready` is called when it is durable and not yet in its place.
@@ -73,7 +74,7 @@ class Files:
         self.drop_rewrite()
         handle = os.open(self.fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            os.fchmod(handle, mode)
+            give(handle, like)
             for piece in pieces:
                 write_all(handle, piece)
             self.sync(handle)
@@ -233,16 +234,13 @@ class Log:
             LedgerError: the log is as it was; LedgerFull where there was no room.
             OutcomeUnknown: nobody knows whether the new name survives a power cut.
         """
-        found = os.fstat(self._handle)
         try:
-            handle = self._files.replace_log(pieces, found.st_mode & 0o7777, ready)
+            handle = self._files.replace_log(pieces, os.fstat(self._handle), ready)
         except OSError as error:
             if error.errno in _NO_ROOM:
                 throw(errors.LedgerFull(name=self._files.name))
             with ledger_errors(self._files.name):
                 raise
-        with contextlib.suppress(PermissionError):
-            os.fchown(handle, found.st_uid, found.st_gid)
         try:
             self._files.sync_folder()
             return Log(self._files, handle)

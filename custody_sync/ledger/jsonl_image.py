@@ -101,7 +101,7 @@ class Image:
             LedgerError: the file was moved away, or another one stands in its place.
         """
         if not self.log.is_in_place():
-            self._begin_anew(alone, replaced=True)
+            self._begin_anew(alone)
         elif self.log.state() != self._seen:
             if not self.log.is_as_known():
                 self._begin_anew(alone)
@@ -112,17 +112,16 @@ class Image:
             except LedgerBroken:
                 if not begun:
                     raise
-                # Lines that were taken in may have been taken back, and others appended since.
+                # What was changed may stand before what is new.
                 self._begin_anew(alone)
 
-    def _begin_anew(self, alone: bool, *, replaced: bool = False) -> None:
+    def _begin_anew(self, alone: bool) -> None:
         """Read the log from its start; what was known stays until all of it was read."""
         fresh = Image(self._files, self._lock, self._runtime, self._secret, write=self._write)
         fresh.notices = self.notices
         try:
             fresh._take_in(alone)
-            known = position(self.conn)
-            if fresh.log.ledger_id != self.log.ledger_id or (replaced and not fresh._holds(known)):
+            if fresh.log.ledger_id != self.log.ledger_id or not fresh._holds(position(self.conn)):
                 throw(LedgerError(name=self._files.name, problem=MOVED))
             fresh.attach_notes()
         except BaseException:

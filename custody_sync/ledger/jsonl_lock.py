@@ -27,17 +27,25 @@ FileId = tuple[int, int]
 """Device and inode."""
 
 
+def give(handle: int, like: os.stat_result | None) -> None:
+    """Give a new file to those whose another one is: what root made would lock its owner out."""
+    if like is not None:
+        with contextlib.suppress(PermissionError):
+            os.fchown(handle, like.st_uid, like.st_gid)
+        os.fchmod(handle, like.st_mode & 0o777)
+
+
 class Lock:
     """The lock file beside a ledger.
 
     Args:
         path: where it is.
         name: what errors call the ledger.
-        mode: the permissions of the ledger itself: who may read one may read the other.
+        like: the log: who may use one may use the other. None where it is yet to be made.
     """
 
-    def __init__(self, path: Path, name: str, mode: int) -> None:
-        self._path, self._name, self._mode = path, name, mode
+    def __init__(self, path: Path, name: str, like: os.stat_result | None) -> None:
+        self._path, self._name, self._like = path, name, like
         self._held: int | None = None
 
     @contextmanager
@@ -82,7 +90,7 @@ class Lock:
         with contextlib.suppress(FileNotFoundError):
             return os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        os.fchmod(handle, self._mode)
+        give(handle, self._like)
         return handle
 
     def _is_there(self, handle: int) -> bool:

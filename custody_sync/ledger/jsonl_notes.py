@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 
 from custody_sync.errors import LedgerError
 from custody_sync.ledger.jsonl_files import Files
+from custody_sync.ledger.jsonl_lock import give
 from custody_sync.ledger.sqlite_errors import ledger_errors
 from custody_sync.ledger.sqlite_files import BUSY_TIMEOUT_MS, schema_statements
 
@@ -26,12 +27,13 @@ def tables(*, beside: bool) -> Iterator[str]:
             yield _BESIDE.sub(r"CREATE TABLE beside.\1 ", statement)
 
 
-def provide(files: Files, ledger_id: str, secret: Callable[[], bytes], mode: int) -> None:
+def provide(files: Files, ledger_id: str, secret: Callable[[], bytes], like: os.stat_result | None) -> None:
     """Make the notes of a ledger that has none; done under its lock."""
     if are_there(files):
         return
-    os.close(os.open(files.notes, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    os.chmod(files.notes, mode)
+    handle = os.open(files.notes, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    give(handle, like)
+    os.close(handle)
     with ledger_errors(f"{files.name}-notes"), contextlib.closing(_connect()) as conn:
         _attach(conn, f"{files.notes.as_uri()}?mode=rw")
         conn.execute("BEGIN")
