@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import hashlib
 import json
@@ -51,15 +52,26 @@ PLACES = {
 }  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A log with events of every kind, as a ledger exports it, in JSON."""
+
+    async def write() -> str:
+        source = await open_book(tmp_path_factory.mktemp("source") / "source.db")
+        await write_all_kinds(source)
+        log = await source.export()
+        await source.ledger.close()
+        assert {row["event"]["kind"] for row in log} == {kind.value for kind in EventKind}
+        return json.dumps(log)
+
+    return asyncio.run(write())
+
+
 @pytest.fixture
-async def log(tmp_path: Path) -> Log:
-    """A log with events of every kind, as a ledger exports it."""
-    source = await open_book(tmp_path / "source.db")
-    await write_all_kinds(source)
-    made: Log = json.loads(json.dumps(await source.export()))
-    await source.ledger.close()
-    assert {row["event"]["kind"] for row in made} == {kind.value for kind in EventKind}
-    return made
+def log(written: str) -> Log:
+    """That log, to be altered."""
+    read: Log = json.loads(written)
+    return read
 
 
 def seal(log: Sequence[dict[str, Any]]) -> None:
