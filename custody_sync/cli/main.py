@@ -25,6 +25,8 @@ from custody_sync.cli.history import history
 from custody_sync.cli.hold import hold, release
 from custody_sync.cli.importing import import_
 from custody_sync.cli.init import init
+from custody_sync.cli.ledger import head_of_ledger, verify_ledger
+from custody_sync.cli.ledger_moving import copy_ledger, export_ledger, import_ledger
 from custody_sync.cli.output import Output, abandon, prepare_streams
 from custody_sync.cli.problems import Interrupted, OutsideProblem, UnexpectedProblem, UsageProblem
 from custody_sync.cli.read import read
@@ -56,6 +58,17 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "demo": demo,
 }
 
+GROUPS: dict[str, dict[str, Callable[..., int]]] = {
+    "ledger": {
+        "verify": verify_ledger,
+        "head": head_of_ledger,
+        "export": export_ledger,
+        "import": import_ledger,
+        "copy": copy_ledger,
+    },
+}
+_ABOUT = {"ledger": "Check the ledger itself, and move it."}
+
 # Markup stays off: it would eat the brackets of custody-sync[mem0] out of a help text.
 app = typer.Typer(
     name="custody-sync",
@@ -66,6 +79,11 @@ app = typer.Typer(
 )
 for _name, _command in COMMANDS.items():
     app.command(_name)(_command)
+for _noun, _commands in GROUPS.items():
+    _group = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+    for _name, _command in _commands.items():
+        _group.command(_name)(_command)
+    app.add_typer(_group, name=_noun, help=_ABOUT[_noun])
 
 
 @app.callback(invoke_without_command=True)

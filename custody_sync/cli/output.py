@@ -123,6 +123,13 @@ class Output:
             with _delivering():
                 _print_line(self.out, text)
 
+    def raw(self, line: str) -> None:
+        """Print one line of the result as it is, neither wrapped nor escaped, unless a document is wanted."""
+        if not self.json:
+            with _delivering():
+                sys.stdout.write(line + "\n")
+                sys.stdout.flush()
+
     def note(self, text: str) -> None:
         """Print one sentence beside the result."""
         _print_line(self.err, text)

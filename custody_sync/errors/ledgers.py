@@ -83,3 +83,16 @@ class LedgerUnreachable(LedgerError, Transient):
     """The ledger {name} cannot be reached ({cause}); nothing was recorded."""
 
     code = "ledger_unreachable"
+
+
+class LedgerMoved(LedgerError, Terminal):
+    """The ledger {name} was moved to {to}; append to it there, or move it back with `custody-sync ledger copy --move`."""
+
+    code = "ledger_moved"
+
+
+class ErasedMeanwhile(LedgerError, Transient):
+    """A value of ledger {name} was erased while it was exported, and what was written before has it; export it again."""
+
+    code = "erased_meanwhile"
+    exit_code = 3

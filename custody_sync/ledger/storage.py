@@ -207,6 +207,16 @@ class Storage(Protocol):
         ...
 
 
+MOVED = "moved"
+"""The topic of the note that says where a ledger was moved to."""
+
+
+async def moved_to(storage: Storage) -> str | None:
+    """Return where a ledger was moved to, if it was."""
+    notes = await storage.notes(MOVED, 1)
+    return notes[0].value if notes else None
+
+
 async def open_storage(
     url: str, *, create: bool, read_only: bool, runtime: Runtime, identity: Identity | None = None
 ) -> Storage:
@@ -256,4 +266,14 @@ def _safe(scheme: str) -> str:
     return scheme[:20] if scheme.isalnum() else "?"
 
 
-__all__ = ["Account", "AsOf", "Identity", "Note", "Storage", "Unaccounted", "open_storage"]
+__all__ = [
+    "MOVED",
+    "Account",
+    "AsOf",
+    "Identity",
+    "Note",
+    "Storage",
+    "Unaccounted",
+    "moved_to",
+    "open_storage",
+]

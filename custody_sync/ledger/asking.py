@@ -1,0 +1,196 @@
+"""What can be asked of a ledger: each question is checked, then answered by the storage at one head."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from custody_sync.canonical import (
+    MAX_SAFE_INTEGER,
+    check_instant,
+    check_name,
+    check_optional,
+    check_text,
+)
+from custody_sync.errors import InvalidInput
+from custody_sync.ledger.storage import Account, AsOf, Storage, Unaccounted
+from custody_sync.model import Event, Fact, Head, Page, Placement, PlacementState, Standing
+
+MAX_PAGE = 10_000
+
+
+class Asking:
+    """The questions of a ledger.
+
+    Args:
+        storage: what answers them.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    async def as_of(
+        self,
+        *,
+        space: str | None = None,
+        subject: str | None = None,
+        predicate: str | None = None,
+        valid_at: datetime | None = None,
+        tx_at: datetime | None = None,
+        include_claimed: bool = False,
+        limit: int = 100,
+        after: int | None = None,
+    ) -> Page[Fact]:
+        """Return what was believed of the world at `valid_at`, as the ledger knew it at `tx_at`.
+
+        Facts come in the order they were written. `tx_at` defaults to the committed head and
+        `valid_at` to the later of the clock and that head. A fact forgotten since is listed
+        without its value when asked for a time before the forget.
+
+        Args:
+            space: only facts of this space.
+            subject: only facts about this subject.
+            predicate: only facts with this predicate.
+            valid_at: aware instant in the world's time.
+            tx_at: aware instant in the ledger's time.
+            include_claimed: also facts that still wait for a confirmation.
+            limit: at most so many facts, up to 10,000.
+            after: the `next` of the page before; with `tx_at` that page's `head.tx_time`, all pages
+                are of one moment.
+        """
+        question = AsOf(
+            space=check_optional(space, "space"),
+            subject=check_optional(subject, "subject"),
+            predicate=check_optional(predicate, "predicate"),
+            valid_at=None if valid_at is None else check_instant(valid_at, "valid_at"),
+            tx_at=None if tx_at is None else check_instant(tx_at, "tx_at"),
+            include_claimed=include_claimed,
+            limit=check_limit(limit),
+            after=_check_after(after),
+        )
+        return await self._storage.as_of(question)
+
+    async def get(self, fact_id: str) -> Fact | None:
+        """Return a fact whatever its state, or None."""
+        return await self._storage.get(check_name(fact_id, "fact_id"))
+
+    async def history(self, fact_id: str, *, limit: int = 1000, after: int | None = None) -> Page[Event]:
+        """Return everything that happened to a fact id, oldest first; empty for an unknown id."""
+        return await self._storage.history(
+            check_name(fact_id, "fact_id"), check_limit(limit), _check_after(after)
+        )
+
+    async def spaces(self, *, limit: int | None = None, after: str = "") -> list[str]:
+        """Return every space that has facts, sorted; with a `limit`, pass the last one as `after`."""
+        return await self._storage.spaces(
+            -1 if limit is None else check_limit(limit), check_text(after, "after")
+        )
+
+    async def accounts(
+        self,
+        *,
+        space: str | None = None,
+        subject: str | None = None,
+        limit: int = 1000,
+        after: int | None = None,
+    ) -> Page[Account]:
+        """Return what there is on facts, without their values, in the order they were learned.
+
+        Whatever their state: claimed, retracted, superseded and forgotten ones as well. A fact whose
+        identity was erased is in no space any more.
+        """
+        check_optional(space, "space")
+        check_optional(subject, "subject")
+        return await self._storage.accounts(space, subject, check_limit(limit), _check_after(after))
+
+    async def known(self, ids: Sequence[str]) -> dict[str, Standing]:
+        """Return for each fact id whether it was asserted, repaired, or is unknown; any string will do."""
+        _check_strings(ids, "ids")
+        return await self._storage.known(ids)
+
+    async def placements(self, fact_id: str) -> list[Placement]:
+        """Return where a fact is or was held, in the order it was placed."""
+        return await self._storage.placements(check_name(fact_id, "fact_id"))
+
+    async def pending(self, *, limit: int = 1000, after: int | None = None) -> Page[Placement]:
+        """Return placements that have to go and were not yet seen gone."""
+        return await self._storage.placements_in(
+            [PlacementState.DUE], check_limit(limit), _check_after(after)
+        )
+
+    async def removed(self, *, limit: int = 1000, after: int | None = None) -> Page[Placement]:
+        """Return placements that had to go, gone or not."""
+        states = [PlacementState.DUE, PlacementState.GONE]
+        return await self._storage.placements_in(states, check_limit(limit), _check_after(after))
+
+    async def ended(self, store: str, *, limit: int = 1000, after: int | None = None) -> Page[Placement]:
+        """Return a store's current placements of facts whose validity is over."""
+        check_name(store, "store")
+        return await self._storage.ended(store, check_limit(limit), _check_after(after))
+
+    async def owed(
+        self, fact_id: str | None = None, *, limit: int = 1000, after: tuple[str, str] | None = None
+    ) -> list[tuple[str, str]]:
+        """Return (fact id, store) pairs where a believed fact is missing since its successor was retracted.
+
+        The pairs come in order; pass the last one as `after` for the next page.
+        """
+        check_optional(fact_id, "fact_id")
+        last = after or ("", "")
+        for part in last:
+            check_text(part, "after")
+        return await self._storage.owed(fact_id, check_limit(limit), last)
+
+    async def unaccounted(
+        self, store: str, pairs: Mapping[str, str], *, keep: bool = False
+    ) -> list[Unaccounted]:
+        """Of listed entries (external id → fact id), return those that are not current placements.
+
+        Args:
+            store: the store's name.
+            pairs: a batch as the store listed it; ids that no ledger can hold are never accounted for.
+            keep: whether the store's policy keeps entries of superseded facts.
+        """
+        check_name(store, "store")
+        _check_strings(pairs.keys(), "pairs")
+        _check_strings(pairs.values(), "pairs")
+        return await self._storage.unaccounted(store, pairs, keep)
+
+    async def head(self) -> Head:
+        """Return the last committed event's place, time and hash."""
+        return await self._storage.head()
+
+    async def export(self, *, page: int = 1000) -> AsyncIterator[dict[str, Any]]:
+        """Yield every event as stored: body, hash, and what is left of its sections with their salts."""
+        after = 0
+        while rows := await self._storage.events(check_limit(page), after):
+            for row in rows:
+                yield row
+            after = rows[-1]["event"]["seq"]
+
+
+def check_limit(limit: int) -> int:
+    """Return the size of a page, or refuse it."""
+    if type(limit) is not int or not 1 <= limit <= MAX_PAGE:
+        raise InvalidInput(field="limit", problem=f"must be a whole number from 1 to {MAX_PAGE}")
+    return limit
+
+
+def _check_strings(texts: Collection[object], field: str) -> None:
+    # Looking at the types first is several times faster for a large batch of plain strings.
+    if set(map(type, texts)) <= {str}:
+        return
+    if not all(isinstance(text, str) for text in texts):
+        raise InvalidInput(field=field, problem="must be strings")
+
+
+def _check_after(after: int | None) -> int:
+    if after is None:
+        return 0
+    if type(after) is not int or not 0 <= after <= MAX_SAFE_INTEGER:
+        raise InvalidInput(field="after", problem="must be the `next` of the page before")
+    return after
+
+
+__all__ = ["MAX_PAGE", "Asking", "check_limit"]
