@@ -1,0 +1,64 @@
+"""L7 as others measure it: agent-memory-integrity edits the ledger's files and asks whether that is noticed.
+
+The package's exit code 0 is not nine passes: a check that it could not run counts as no failure there. So
+its report is read, and what it could not evaluate is a failure here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PACKAGE = "agent-memory-integrity==0.6.3"
+VARIABLE = "CUSTODY_SYNC_INTEGRITY_PYTHON"
+ADAPTERS = [f"{kept}{storage}Adapter" for kept in ("", "Witnessed") for storage in ("Sqlite", "Jsonl")]
+NINE = {f"T{number}" for number in range(1, 10)}
+
+
+@pytest.fixture(scope="module")
+def measuring(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    """Return the interpreter of an environment with the package and this library in it.
+
+    One is made, unless the variable names one that has both.
+    """
+    if (named := os.environ.get(VARIABLE)) is not None:
+        return Path(named)
+    folder = tmp_path_factory.mktemp("measuring")
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    python = folder / "bin" / "python"
+    install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    had = subprocess.run([*install, PACKAGE], capture_output=True, text=True, check=False)
+    if had.returncode != 0:
+        pytest.skip(f"{PACKAGE} cannot be installed here, and {VARIABLE} names no environment that has it")
+    subprocess.run([*install, request.getfixturevalue("wheel")], check=True)
+    return python
+
+
+def measure(python: Path, adapter: str, folder: Path) -> list[dict[str, Any]]:
+    """Run the nine checks and return the report's lines."""
+    report = folder / "report.json"
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("COV", "PYTHON"))}
+    environ |= {"PYTHONPATH": str(Path(__file__).parent), "CUSTODY_SYNC_WITNESS": str(folder / "witness")}
+    command = [python, "-m", "agmi.check", "--adapter", f"integrity_adapter:{adapter}", "--json", report]
+    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False)
+    assert report.exists(), done.stderr
+    edits: list[dict[str, Any]] = json.loads(report.read_text())["edits"]
+    return edits
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_l7_all_nine_edits_behind_the_ledgers_back_are_noticed(
+    measuring: Path, tmp_path: Path, adapter: str
+) -> None:
+    """Tampered, cut, thinned, reordered, forged, replayed, relabelled or put back whole: never accepted."""
+    edits = measure(measuring, adapter, tmp_path)
+    assert {edit["edit"].split()[0] for edit in edits} == NINE
+    said = {edit["edit"]: (edit["verdict"], edit["detail"]) for edit in edits}
+    assert {edit["verdict"] for edit in edits} <= {"REJECTED", "REPORTED"}, said
