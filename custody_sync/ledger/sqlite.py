@@ -158,6 +158,9 @@ class SqliteStorage(Embedded):
     def _ask(self, query: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         return self._reader.run(query, args)
 
+    def _ask_at_once(self, query: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        return self._reader.at_once(query, args)
+
     def _close_reading(self) -> None:
         self._reader.close()
 

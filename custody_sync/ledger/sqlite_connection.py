@@ -25,6 +25,10 @@ class Connection(sqlite3.Connection):
         self._cursors.append(weakref.ref(made))
         return made
 
+    def begin(self) -> None:
+        """Begin a transaction that takes the state it reads when it first reads."""
+        super().execute("BEGIN")
+
     def begin_at_once(self) -> bool:
         """Take the write lock if nobody else has it, without waiting."""
         (patience,) = self.execute("PRAGMA busy_timeout").fetchone()
@@ -41,17 +45,18 @@ class Connection(sqlite3.Connection):
 
     def let_go(self) -> None:
         """Close every cursor, read to its end or not."""
-        while self._cursors:
-            held = self._cursors.pop()()
-            if held is not None:
-                held.close()
+        for held in self._cursors:
+            cursor = held()
+            if cursor is not None:
+                cursor.close()
+        self._cursors.clear()
 
     def leave(self) -> None:
         """End a transaction that changes nothing, or whose changes are not wanted."""
         self.let_go()
         # Some errors (a full disk) have ended it already.
         if self.in_transaction:
-            self.execute("ROLLBACK")
+            super().execute("ROLLBACK")
 
     def close(self) -> None:
         """Close the connection and with it every cursor."""

@@ -6,14 +6,33 @@ changes it. Somebody who may write it can, so the file is looked at around every
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from custody_sync.errors import ClosedError, LedgerBusy, LedgerError
+from custody_sync.ledger.sqlite_connection import Connection
 from custody_sync.ledger.sqlite_errors import damage, ledger_errors
-from custody_sync.ledger.sqlite_files import Location, check_schema, connect, is_immutable
+from custody_sync.ledger.sqlite_files import (
+    BUSY_TIMEOUT_MS,
+    Location,
+    check_schema,
+    connect,
+    is_immutable,
+)
 
 TRIES = 3
+PIECE = 1_000
+"""Instructions of SQLite's between two looks at how long a brief question takes."""
+BRIEF = 20
+"""Pieces that a brief question may take: about half a millisecond."""
+
+
+class Later:
+    """No answer yet: the question has to be asked where waiting disturbs nobody."""
+
+
+LATER: Final = Later()
 
 
 class Reading:
@@ -29,24 +48,63 @@ class Reading:
         self._immutable = is_immutable(location)
         self._state = self._file.state()
         self._closed = False
+        self._one_at_a_time = threading.Lock()
         self._conn = connect(location, write=False)
         try:
             check_schema(self._conn, location)
+            self._conn.execute("PRAGMA busy_timeout = 0")
         except BaseException:
             self._conn.close()
             raise
 
     def run(self, query: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        """Answer a question in one read transaction.
+        """Answer a question in one read transaction, and wait for whatever it takes.
 
         Raises:
             ClosedError: it was waiting its turn when the ledger was closed.
         """
-        if self._closed:
-            raise ClosedError(what=self._location.name)
-        self._file.check()
-        if not self._immutable:
-            return self._ask(query, args)
+        with self._one_at_a_time:
+            if self._closed:
+                raise ClosedError(what=self._location.name)
+            self._file.check()
+            if self._immutable:
+                return self._ask_of_one_state(query, args)
+            try:
+                return self._ask(query, args)
+            except LedgerBusy:
+                return self._ask_patiently(query, args)
+
+    def at_once(self, query: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        """Answer a question in no more than a moment and without waiting for anybody, or say `LATER`."""
+        if self._immutable or not self._one_at_a_time.acquire(blocking=False):
+            return LATER
+        try:
+            if self._closed:
+                return LATER
+            self._file.check()
+            return self._transact(self._within_bounds, (query, args))
+        except Exception:
+            # Whatever it is, asking once more says it properly.
+            return LATER
+        finally:
+            self._one_at_a_time.release()
+
+    def _within_bounds(self, conn: Connection, query: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        pieces = 0
+
+        def stop() -> bool:
+            nonlocal pieces
+            pieces += 1
+            return pieces > BRIEF
+
+        # SQLite counts on from one use of a statement to the next, so the first look may come at once.
+        conn.set_progress_handler(stop, PIECE)
+        try:
+            return query(conn, *args)
+        finally:
+            conn.set_progress_handler(None, 0)
+
+    def _ask_of_one_state(self, query: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         for _ in range(TRIES):
             self._keep_up()
             try:
@@ -60,14 +118,24 @@ class Reading:
                 return answer
         raise LedgerBusy(name=self._location.name)
 
+    def _ask_patiently(self, query: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        self._conn.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+        try:
+            return self._ask(query, args)
+        finally:
+            self._conn.execute("PRAGMA busy_timeout = 0")
+
     def _ask(self, query: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         name = self._location.name
         with ledger_errors(name), damage(name):
-            self._conn.execute("BEGIN")
-            try:
-                return query(self._conn, *args)
-            finally:
-                self._conn.leave()
+            return self._transact(query, args)
+
+    def _transact(self, query: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        self._conn.begin()
+        try:
+            return query(self._conn, *args)
+        finally:
+            self._conn.leave()
 
     def _keep_up(self) -> None:
         state = self._file.state()
@@ -81,5 +149,6 @@ class Reading:
 
     def close(self) -> None:
         """Close the connection."""
-        self._closed = True
-        self._conn.close()
+        with self._one_at_a_time:
+            self._closed = True
+            self._conn.close()
