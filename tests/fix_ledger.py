@@ -223,9 +223,11 @@ async def open_group_book(path: Path, *, seed: int = 0, option: str = "", **more
 class Child:
     """Another process at work on a ledger file: `ledger_child.py` with one of its jobs."""
 
-    def __init__(self, job: str, path: Path, *arguments: object, **options: Any) -> None:
+    def __init__(
+        self, job: str, path: Path, *arguments: object, scheme: str = "sqlite", **options: Any
+    ) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, str(CHILD), job, f"sqlite:///{path}", *map(str, arguments)],
+            [sys.executable, str(CHILD), job, f"{scheme}:///{path}", *map(str, arguments)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -11,12 +11,16 @@ import os
 import pwd
 import random
 import resource
+import signal
 import sys
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from custody_sync.errors import CustodyError, OutcomeUnknown, Refused
-from custody_sync.ledger import Assert, Ledger, Repair
+from custody_sync.ledger import Assert, Forget, Ledger, Repair
+from custody_sync.ledger import jsonl as _loaded_while_it_may_be_too  # noqa: F401
 from custody_sync.ledger import sqlite as _loaded_while_it_may_be  # noqa: F401
 from custody_sync.model import Fact, Placement, Provenance
 
@@ -96,6 +100,73 @@ async def acknowledge(ledger: Ledger, me: str) -> dict[str, Any]:
         i += 8
 
 
+async def append(ledger: Ledger, me: str, count: str) -> dict[str, Any]:
+    """Append so many facts, four at a time, and return what was acknowledged in order."""
+    gate = asyncio.Semaphore(4)
+    done: list[tuple[int, str]] = []
+
+    async def one(i: int) -> None:
+        async with gate:
+            event = await ledger.append(stated(ledger, f"{me}-{i}", f"e-{me}-{i}"))
+            done.append((event.seq, event.hash))
+
+    await asyncio.gather(*map(one, range(int(count))))
+    return {"done": sorted(done)}
+
+
+WRITES = ("pwrite", "write", "fsync", "ftruncate", "replace", "unlink")
+"""The calls that change files."""
+
+
+async def die(ledger: Ledger, work: str, where: str, secret: str) -> dict[str, Any]:
+    """Be killed in the middle of an append or a forget: half way in its n-th write, after it, or at a point.
+
+    What was acknowledged before is said; who lives on says how many writes there were.
+    """
+    if "." in where:
+        storage: Any = ledger._storage
+        storage._runtime = replace(storage._runtime, reach=lambda point: point == where and kill_self())
+    writes = deadly_writes(*where.split(":")) if ":" in where else []
+    if work == "append":
+        drafts = [stated(ledger, f"new-{i}", f"e-new-{i}", "x" * 300) for i in range(3)]
+        events = await asyncio.gather(*map(ledger.append, drafts))
+    else:
+        fact_id = next(fact.fact_id for fact in await ledger.as_of(limit=100) if fact.value == secret)
+        events = [await ledger.append(Forget(event_id="e-forget", fact_id=fact_id, actor="racer"))]
+    return {"writes": len(writes), "acknowledged": [event.hash for event in events]}
+
+
+def kill_self() -> None:
+    """End as a process does that is killed."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def deadly_writes(when: str, number: str) -> list[str]:
+    """Make the n-th call that changes a file the last one, and return the list of those made."""
+    made: list[str] = []
+
+    def deadly(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*arguments: Any, **options: Any) -> Any:
+            made.append(name)
+            last = len(made) == int(number)
+            if last and when == "half":
+                if name.endswith("write"):
+                    handle, data, *at = arguments
+                    call(handle, data[: len(data) // 2], *at)
+                kill_self()
+            try:
+                return call(*arguments, **options)
+            finally:
+                if last:
+                    kill_self()
+
+        return run
+
+    for name in WRITES:
+        setattr(os, name, deadly(name, getattr(os, name)))
+    return made
+
+
 async def look(ledger: Ledger) -> dict[str, Any]:
     """Read, and try to append."""
     try:
@@ -161,7 +232,7 @@ def drop_privileges() -> None:
         os.setuid(nobody.pw_uid)
 
 
-JOBS = {job.__name__: job for job in (race, supersede, acknowledge, look, fill, fork)}
+JOBS = {job.__name__: job for job in (race, supersede, acknowledge, append, die, look, fill, fork)}
 
 
 def wait_for_the_word() -> None:
