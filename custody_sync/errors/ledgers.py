@@ -36,6 +36,13 @@ class LedgerTooNew(LedgerError, Terminal):
     code = "ledger_too_new"
 
 
+class LedgerTooOld(LedgerError, Terminal):
+    """The ledger's tables are of schema version {found}, and only those of {known} can be compared with its log; open it
+    once for writing to upgrade it."""
+
+    code = "ledger_too_old"
+
+
 class LedgerReadOnly(LedgerError, Terminal):
     """The ledger {name} is read-only here ({cause})."""
 

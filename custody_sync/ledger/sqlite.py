@@ -28,9 +28,9 @@ from custody_sync.ledger.sqlite_files import (
     initialise,
     is_writable,
     locate,
-    upgrade,
 )
 from custody_sync.ledger.sqlite_reading import Reading
+from custody_sync.ledger.sqlite_upgrade import upgrade
 from custody_sync.ledger.storage import Identity
 from custody_sync.model import Erasure
 from custody_sync.runtime import Runtime
@@ -66,7 +66,7 @@ def _open(
             writer = opened.enter_context(contextlib.closing(connect(location, write=True)))
             if create:
                 initialise(writer, location, runtime, identity)
-            upgrade(writer, location)
+            upgrade(writer, location, runtime.clock.now())
         reader = opened.enter_context(contextlib.closing(Reading(location)))
         storage = SqliteStorage(location, writer, reader, readers, runtime)
         opened.pop_all()

@@ -7,10 +7,12 @@ import sqlite3
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from custody_sync.errors import LedgerTooOld
 from custody_sync.ledger.rows import Derived, FactRow, PlacementRow
+from custody_sync.ledger.sqlite_files import SCHEMA_VERSION
 from custody_sync.ledger.sqlite_reads import head
 from custody_sync.ledger.sqlite_rows import FACT, PLACEMENT, fact_row, placement_row
-from custody_sync.model import ERASED_ID, Head, PlacementState
+from custody_sync.model import Head
 
 _TABLES = ("events", "claims", "facts", "placements", "owed", "holds")
 _GIVEN = "fact_id IN (SELECT value FROM json_each(?))"
@@ -29,8 +31,12 @@ def derived(conn: sqlite3.Connection, limit: int, after: str) -> tuple[Head, lis
     """Return what is kept on the fact ids after a given one, and the head of the same moment.
 
     Raises:
+        LedgerTooOld: the tables are those of an earlier version.
         ValueError: the head counts other events than it has.
     """
+    (version,) = conn.execute("PRAGMA user_version").fetchone()
+    if version != SCHEMA_VERSION:
+        raise LedgerTooOld(found=version, known=SCHEMA_VERSION)
     at = head(conn)
     (count,) = conn.execute("SELECT count FROM head").fetchone()
     if count != at.seq:
@@ -51,8 +57,7 @@ def derived(conn: sqlite3.Connection, limit: int, after: str) -> tuple[Head, lis
         rows[fact_id].owed.append(store)
     for fact_id, hold_id, seq in _of(conn, "SELECT fact_id, hold_id, seq FROM holds", asked, "hold_id"):
         rows[fact_id].holds.append((hold_id, seq))
-    (version,) = conn.execute("PRAGMA user_version").fetchone()
-    return at, [_derived(fact_id, found, version) for fact_id, found in rows.items()]
+    return at, [_derived(fact_id, found) for fact_id, found in rows.items()]
 
 
 def _ids(conn: sqlite3.Connection, limit: int, after: str) -> list[str]:
@@ -71,32 +76,18 @@ def _of(conn: sqlite3.Connection, select: str, asked: str, order: str) -> Iterab
     return conn.execute(f"{select} WHERE {_GIVEN} ORDER BY {order}", (asked,))
 
 
-def _derived(fact_id: str, rows: _Rows, version: int) -> Derived:
+def _derived(fact_id: str, rows: _Rows) -> Derived:
     fact, learned = rows.facts[0] if rows.facts else (None, None)
-    placements = rows.placements
-    if version == 1 and fact is not None and fact.identity_gone:
-        placements = _merged(placements, fact)
     return Derived(
         fact_id=fact_id,
         events=tuple(rows.events),
         claim=rows.claims[0] if rows.claims else None,
         fact=fact,
         learned=learned,
-        placements=tuple(placements),
+        placements=tuple(rows.placements),
         owed=tuple(rows.owed),
         holds=tuple(rows.holds),
     )
-
-
-def _merged(placements: list[PlacementRow], fact: FactRow) -> list[PlacementRow]:
-    """Return placements as schema version 2 has them: version 1 kept a row for every erased entry."""
-    merged: dict[tuple[str, str], PlacementRow] = {}
-    for row in placements:
-        if row.external_id.startswith(ERASED_ID) and row.state is PlacementState.GONE:
-            row.external_id = f"{ERASED_ID}{fact.seq}"
-            row.scope, row.stored_at, row.until = None, None, fact.valid_to
-        merged.setdefault(row.key, row)
-    return list(merged.values())
 
 
 __all__ = ["derived"]

@@ -301,36 +301,9 @@ def _create_tables(conn: sqlite3.Connection, identity: Identity) -> None:
     conn.executemany("INSERT INTO settings (name, value) VALUES (?, ?)", settings)
 
 
-def upgrade(conn: Connection, location: Location) -> None:
-    """Bring an older schema to this version in one transaction; of two that try at once, one does it."""
-    with ledger_errors(location.name):
-        if _version(conn) == SCHEMA_VERSION:
-            return
-        conn.execute("BEGIN IMMEDIATE")
-        try:
-            for number in range(_version(conn) + 1, SCHEMA_VERSION + 1):
-                for statement in _statements(f"migrations/{number:04}.sql"):
-                    conn.execute(statement)
-                conn.execute(f"PRAGMA user_version = {number}")
-            conn.let_go()
-            conn.execute("COMMIT")
-        except BaseException:
-            conn.leave()
-            raise
-
-
-def _version(conn: Connection) -> int:
-    (version,) = conn.execute("PRAGMA user_version").fetchone()
-    return int(version)
-
-
 def schema_statements() -> Iterator[str]:
     """Yield the statements that make the tables of a ledger."""
-    return _statements("schema.sql")
-
-
-def _statements(name: str) -> Iterator[str]:
-    script = resources.files("custody_sync.ledger").joinpath(f"sql/sqlite/{name}").read_text("utf-8")
+    script = resources.files("custody_sync.ledger").joinpath("sql/sqlite/schema.sql").read_text("utf-8")
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line

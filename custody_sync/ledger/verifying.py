@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-from custody_sync.errors import LedgerBroken, LedgerDamaged
+from custody_sync.errors import LedgerBroken, LedgerDamaged, LedgerTooOld
 from custody_sync.ledger.chain import GENESIS
 from custody_sync.ledger.redrafting import redraft
 from custody_sync.ledger.rows import Derived
@@ -179,8 +179,13 @@ async def verify(
         consistent: bool | None = None
         inconsistent: tuple[str, ...] = ()
         if replay and problem is None:
-            differing = await _differences(storage, log, run)
-            consistent, inconsistent = not differing, tuple(differing)
+            try:
+                differing = await _differences(storage, log, run)
+                consistent, inconsistent = not differing, tuple(differing)
+            except LedgerTooOld:
+                names.append(
+                    "what is beside the log: it is of an older schema until it is opened for writing"
+                )
         elif replay:
             names.append("what is beside the log: the log is not intact")
         else:
