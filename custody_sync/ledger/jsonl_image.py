@@ -10,14 +10,14 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 
-from custody_sync.errors import LedgerBroken, LedgerError
+from custody_sync.errors import LedgerBroken, LedgerError, OutcomeUnknown
 from custody_sync.ledger.jsonl_files import MOVED, Files, Log, State
 from custody_sync.ledger.jsonl_lines import END, read_line
 from custody_sync.ledger.jsonl_lock import Lock
 from custody_sync.ledger.jsonl_notes import attach, tables
 from custody_sync.ledger.sqlite_connection import Connection
 from custody_sync.ledger.sqlite_errors import throw
-from custody_sync.ledger.sqlite_files import BUSY_TIMEOUT_MS
+from custody_sync.ledger.sqlite_files import BUSY_TIMEOUT_MS, SCHEMA_VERSION
 from custody_sync.ledger.sqlite_rows import position, restore
 from custody_sync.ledger.state import Position
 from custody_sync.ledger.stored import Stored, problem_of
@@ -52,6 +52,7 @@ class Image:
         """What was mended or left out, each said once, in order."""
         self.log = Log.open(files, write=write)
         self._seen: State | None = None
+        self._noted = False
         try:
             self.conn = self._database()
         except BaseException:
@@ -72,7 +73,7 @@ class Image:
                 conn.execute(f"PRAGMA {pragma}")
             for statement in tables(beside=False):
                 conn.execute(statement)
-            conn.executescript(_ERASED)
+            conn.executescript(f"{_ERASED} PRAGMA user_version = {SCHEMA_VERSION};")
         except BaseException:
             conn.close()
             raise
@@ -81,6 +82,7 @@ class Image:
     def attach_notes(self) -> None:
         """Attach the notes, once the log was found to be whole."""
         attach(self.conn, self._files, self.log.ledger_id, self._secret, write=self._write)
+        self._noted = True
 
     def close(self) -> None:
         """Let go of the file and the memory."""
@@ -102,8 +104,10 @@ class Image:
         """
         if not self.log.is_in_place():
             self._begin_anew(alone)
-        elif self.log.state() != self._seen:
-            if not self.log.is_as_known():
+        elif (state := self.log.state()) != self._seen:
+            changed = self._seen is not None and state[0] == self.log.read
+            if changed or not self.log.is_as_known():
+                # Nothing was added to what is known, so something of it was altered.
                 self._begin_anew(alone)
                 return
             begun = position(self.conn).seq > 0
@@ -123,7 +127,8 @@ class Image:
             fresh._take_in(alone)
             if fresh.log.ledger_id != self.log.ledger_id or not fresh._holds(position(self.conn)):
                 throw(LedgerError(name=self._files.name, problem=MOVED))
-            fresh.attach_notes()
+            if self._noted:
+                fresh.attach_notes()
         except BaseException:
             fresh.close()
             raise
@@ -222,6 +227,16 @@ class Image:
         found = holds_erased(self.conn, upto)
         self.conn.execute("DELETE FROM erased")
         return found
+
+    def append(self, data: bytes) -> None:
+        """Append lines; see `Log.append`."""
+        try:
+            self.log.append(data)
+        except OutcomeUnknown:
+            raise
+        except LedgerError:
+            self._seen = self.log.state()
+            raise
 
     def wrote(self, data: bytes = b"") -> None:
         """Count what was written as committed and the log as known to its end."""

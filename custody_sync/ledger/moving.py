@@ -129,12 +129,26 @@ class Moved:
 
 
 async def take_over(source: Source, target: Ledger, tell: Tell = _nobody) -> Moved:
-    """Append a source's events to a ledger that has none, or the first of them.
+    """Append a source's events to a ledger that has none, or the first of them, and check it.
 
     Raises:
         LedgerNotEmpty: the target has other events.
-        LedgerBroken: the source is not intact; what came before that place was taken over.
+        LedgerBroken: the source is not intact; what came before that place was taken over. Where an
+            event lacks what no forget erased, that shows only at the end.
     """
+    done = await _append_all(source, target, tell)
+    await _check(target)
+    return done
+
+
+async def _check(target: Ledger) -> None:
+    """Hold what is gone against what was forgotten; a page cannot tell, since a forget may follow it."""
+    found = await target.verify(witness=False, replay=False)
+    if not found.intact:
+        raise LedgerBroken(name=target.name, seq=found.first_bad, problem=found.problem)
+
+
+async def _append_all(source: Source, target: Ledger, tell: Tell = _nobody) -> Moved:
     before = await target.head()
     last: tuple[int, str] | None = None
     page: list[Row] = []
@@ -186,17 +200,18 @@ async def move(source: Ledger, target: Ledger, to: str, tell: Tell = _nobody) ->
     mark = Note(topic=MOVED, key="to", value=to, since=source.now())
     await source.put_notes([mark])
     try:
-        done = await take_over(LedgerSource(source), target, tell)
+        done = await _append_all(LedgerSource(source), target, tell)
         left = await source.head()
         for _ in range(ATTEMPTS):
             if left.seq == done.head.seq:
                 break
             # A handle that was open before may have gone on for a moment.
-            more = await take_over(LedgerSource(source), target)
+            more = await _append_all(LedgerSource(source), target)
             done = replace(more, before=done.before, added=done.added + more.added)
             left = await source.head()
         else:
             raise LedgerError(name=source.name, problem="somebody goes on appending to it; stop them first")
+        await _check(target)
     except BaseException:
         await source.drop_notes(MOVED)
         raise

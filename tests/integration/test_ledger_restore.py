@@ -15,6 +15,8 @@ import rfc8785
 from fix_ledger import START, Book, answers_of, open_book
 
 from custody_sync.errors import LedgerBroken
+from custody_sync.ledger.jsonl_lines import header_line
+from custody_sync.ledger.moving import FileSource, event_line, take_over
 from custody_sync.model import Erasure, EventKind, Outcome, Provenance, Standing
 
 Log = list[dict[str, Any]]
@@ -417,3 +419,25 @@ async def test_what_a_later_page_forgets_is_erased_where_it_was_taken_over(
     if not identity:
         assert await answers_of(book.ledger) == await answers_of(source.ledger)
     await source.ledger.close()
+
+
+@pytest.mark.parametrize("section", ["content", "identity", "refs"])
+async def test_what_is_gone_without_a_forget_is_named_at_the_end(book: Book, log: Log, section: str) -> None:
+    """A page cannot tell, since a forget may follow; so whoever takes over a whole log has it checked."""
+    del log[0]["sealed"][section]
+    lines = [header_line("other"), *map(event_line, log)]
+    with pytest.raises(LedgerBroken) as caught:
+        await take_over(FileSource("export.jsonl", lines), book.ledger)
+    assert caught.value.seq == 1
+    found = await book.ledger.verify(witness=False)
+    assert (found.intact, found.first_bad) == (False, 1)
+    assert not found.passed
+
+
+async def test_a_whole_log_is_taken_over_and_checked(book: Book, log: Log) -> None:
+    """What forgets explain may be gone: the new ledger is intact, and consistent with its log."""
+    lines = [header_line("other"), *map(event_line, log)]
+    moved = await take_over(FileSource("export.jsonl", lines), book.ledger)
+    assert (moved.before, moved.added) == (0, len(log))
+    found = await book.ledger.verify(moved.head, witness=False)
+    assert found.passed, found
