@@ -46,7 +46,8 @@ def test_a_full_file_is_read(tmp_path: Path) -> None:
     path = _write(
         tmp_path,
         'ledger = "sqlite:///custody.db"\nfactory = "myapp.memory:stores"\nactor = "operator:x"\n'
-        'validators = "myapp.memory:validators"\nforget_key_env = "KEY"\n[superseded]\narchive = "keep"\n',
+        'validators = "myapp.memory:validators"\nforget_key_env = "KEY"\n[superseded]\narchive = "keep"\n'
+        '[retention]\norg = "P2Y"\n"team:*" = "P90D"\n',
     )
     settings = _load(tmp_path)
     assert settings.config == path
@@ -54,7 +55,34 @@ def test_a_full_file_is_read(tmp_path: Path) -> None:
     assert (settings.factory, settings.actor) == ("myapp.memory:stores", "operator:x")
     assert settings.validators == "myapp.memory:validators"
     assert settings.superseded == {"archive": "keep"}
+    assert settings.retention == {"org": "P2Y", "team:*": "P90D"}
     assert settings.forget_key({"KEY": "secret"}) == b"secret"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('org = "PT"', "retention.org: 'PT' is no duration"),
+        ("org = 90", "retention.org: must be a text such as P90D, not int"),
+        ('"" = "P1D"', "must not be empty or blank"),
+        ('"a*b" = "P1D"', "has a * that is not its end"),
+        ('org.eu = "P1D"', "must be a text such as P90D, not dict"),
+    ],
+)
+def test_c11_retention_is_checked_when_loaded(tmp_path: Path, line: str, said: str) -> None:
+    """C11: a wrong window refuses the whole file, in one sentence that names file and window."""
+    path = _write(tmp_path, f'ledger = "sqlite:///custody.db"\n[retention]\nuser = "P1D"\n{line}\n')
+    with pytest.raises(InvalidInput) as caught:
+        _load(tmp_path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert said in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_no_windows_are_no_error(tmp_path: Path) -> None:
+    """An empty table says nothing."""
+    _write(tmp_path, "[retention]\n")
+    assert _load(tmp_path).retention == {}
 
 
 def test_option_beats_environment_beats_file(tmp_path: Path) -> None:

@@ -15,10 +15,14 @@ import pytest
 from fix_custody import ACTOR
 
 from custody_sync import AsyncCoordinator, Coordinator, Ledger, errors
-from custody_sync.model import Fact, Label
+from custody_sync.model import Fact, Label, Observation
+from custody_sync.results import Fate
 from custody_sync.testing import MemoryStore, testing_runtime
 
-SURFACE = ["write", "confirm", "retract", "forget", "repair", "verify", "close"]
+SURFACE = [
+    "write", "confirm", "retract", "forget", "forget_where", "expire", "hold", "release", "repair", "verify",
+    "close",
+]  # fmt: skip
 
 
 def url(folder: Path) -> str:
@@ -81,6 +85,27 @@ def test_a_whole_life(custody: Coordinator) -> None:
     got = custody.get(base.fact.fact_id)
     assert got is not None
     assert got.forgotten
+
+
+def test_keeping_and_forgetting_many(custody: Coordinator) -> None:
+    """Evidence, holds, an expiry and an erasure of a space work from plain code."""
+    seen = Observation(source="crm", path="/plan", value="pro")
+    about = {"subject": "acct:42", "predicate": "plan", "space": "user:42", "actor": ACTOR}
+    held = custody.write(value="pro", evidence=seen, **about).fact
+    free = custody.write(value="free", **about).fact
+    assert (held.provenance, custody.hold(held.fact_id, actor=ACTOR, hold_id="case").holds) == (
+        "verified",
+        ("case",),
+    )
+    told: list[str] = []
+    planned = custody.expire(actor=ACTOR, windows={"user:*": "P1Y"}, dry_run=True)
+    assert planned.facts == ()
+    result = custody.forget_where(space="user:42", actor=ACTOR, progress=lambda f: told.append(f.fact_id))
+    assert [fact.fact_id for fact in result.with_fate(Fate.FORGOTTEN)] == [free.fact_id]
+    assert sorted(told) == sorted([held.fact_id, free.fact_id])
+    assert custody.release(held.fact_id, hold_id="case", actor=ACTOR).holds == ()
+    assert custody.forget_where(space="user:42", actor=ACTOR, identity=True).complete
+    assert custody.spaces() == []
 
 
 @pytest.mark.parametrize("name", ["write", "as_of", "history", "close", "repair"])
