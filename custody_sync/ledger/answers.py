@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 from custody_sync.canonical import parse
-from custody_sync.ledger.chain import SECTIONS, read_event, read_evidence
+from custody_sync.ledger.chain import SECTIONS, commit, read_event, read_evidence
 from custody_sync.ledger.storage import Account, Note, Unaccounted
 from custody_sync.model import (
     Event,
@@ -88,14 +89,25 @@ def event_at(row: Row) -> Event:
 
 
 def exported(row: Row) -> dict[str, Any]:
-    """Return (body, hash, then text and salt of each section) ready to be written as a JSON line."""
+    """Return (body, hash, then text and salt of each section) ready to be written as a JSON line.
+
+    Raises:
+        ValueError: the bytes are not those that were committed, whatever they read like.
+    """
     body, digest, *sections = row
+    doc = parse(body)
+    if hashlib.sha256(body.encode()).hexdigest() != digest:
+        raise ValueError("body")
     sealed = {}
     for i, name in enumerate(SECTIONS):
         text, salt = sections[2 * i], sections[2 * i + 1]
         if text is not None:
+            if commit(text, salt) != doc["sealed"].get(name):
+                raise ValueError(name)
             sealed[name] = {"body": parse(text), "salt": salt.hex()}
-    return {"event": parse(body), "hash": digest, "sealed": sealed}
+        elif salt is not None:
+            raise ValueError(name)
+    return {"event": doc, "hash": digest, "sealed": sealed}
 
 
 def account_of(row: Row, holds: Sequence[str]) -> Account:

@@ -35,7 +35,7 @@ def derived(conn: sqlite3.Connection, limit: int, after: str) -> tuple[Head, lis
         ValueError: the head counts other events than it has.
     """
     (version,) = conn.execute("PRAGMA user_version").fetchone()
-    if version != SCHEMA_VERSION:
+    if 0 < version < SCHEMA_VERSION:
         raise LedgerTooOld(found=version, known=SCHEMA_VERSION)
     at = head(conn)
     (count,) = conn.execute("SELECT count FROM head").fetchone()

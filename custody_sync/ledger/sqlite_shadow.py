@@ -14,7 +14,7 @@ from importlib import resources
 from custody_sync.ledger.rows import Derived
 from custody_sync.ledger.sqlite_connection import Connection
 from custody_sync.ledger.sqlite_derived import derived
-from custody_sync.ledger.sqlite_files import SCHEMA_VERSION, schema_statements
+from custody_sync.ledger.sqlite_files import schema_statements
 from custody_sync.ledger.sqlite_rows import restore
 from custody_sync.ledger.stored import Stored
 
@@ -41,7 +41,6 @@ class Shadow:
         self._conn.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;" + beside)
         for statement in schema_statements():
             self._conn.execute(statement)
-        self._conn.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
     def replay(self, events: Sequence[Stored]) -> None:
         """Append events, without their values.
