@@ -224,6 +224,27 @@ async def forget_identity(v: Victim) -> None:
     v.tell({"ended": v.ids["secret"]})
 
 
+async def forget_where(v: Victim) -> None:
+    """Forget whatever there is of somebody, and whose it was."""
+    result = await v.custody.forget_where(
+        space="user:heron-4711", actor=CLERK, reason="asked to", identity=True
+    )
+    v.tell({"ended": v.ids["secret"], "certified": result.complete})
+
+
+async def certify(v: Victim) -> None:
+    """Ask for the certificate again: what was taken out of its space before is still part of it."""
+    result = await v.custody.forget_where(space="user:heron-4711", actor=CLERK, identity=True)
+    left = bool(result.facts) and not result.complete
+    v.tell({"certified": not left, "facts": [fact.fact_id for fact in result.facts]})
+
+
+async def expire(v: Victim) -> None:
+    """Expire what is half an hour old in the spaces of users."""
+    await v.custody.expire(actor=CLERK, windows={"user:*": "PT20M"})
+    v.tell({"ended": v.ids["secret"]})
+
+
 async def repair(v: Victim) -> None:
     """Sweep."""
     result = await v.custody.repair(actor=CLERK, reason="after a crash")
@@ -242,6 +263,8 @@ OPERATIONS: dict[str, tuple[Work, Work]] = {
     "retract": (prepare_chain, retract),
     "forget": (prepare_secret, forget),
     "forget_identity": (prepare_secret, forget_identity),
+    "forget_where": (prepare_secret, forget_where),
+    "expire": (prepare_secret, expire),
     "repair": (prepare_mess, repair),
 }
 """By name: what it finds, and what it does."""
@@ -276,6 +299,8 @@ async def obey(order: dict[str, Any], tell: Callable[[dict[str, Any]], None]) ->
             victim.tell_residue(order)
         else:
             await repair(victim)
+            if order["operation"] == "forget_where":
+                await certify(victim)
             victim.tell_residue(order)
             if order["operation"] == "write_keyed":
                 await write_keyed(victim)

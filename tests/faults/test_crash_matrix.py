@@ -44,6 +44,8 @@ OPERATIONS = (
     "retract",
     "forget",
     "forget_identity",
+    "forget_where",
+    "expire",
     "repair",
 )
 LANES = 2
@@ -55,6 +57,8 @@ SHARED = {FaultPoint.BEFORE_COMMIT, FaultPoint.AFTER_COMMIT}
 SECRETS = {
     "forget": ["violet-heron-7731"],
     "forget_identity": ["violet-heron-7731", "heron-4711"],
+    "forget_where": ["violet-heron-7731", "heron-4711"],
+    "expire": ["violet-heron-7731"],
     "repair": ["violet-heron-7731"],
 }
 """What an operation erases. Where a repair does, the forget had been recorded before."""
@@ -296,6 +300,9 @@ class Matrix:
             assert mended.all("residue") == [[]], "an erasure was done before the value was gone"
             if performed.ended == 0:
                 assert performed.all("residue") == [[]], "a forget was complete before the value was gone"
+        if template.operation == "forget_where":
+            assert mended.all("certified") == [True], "the erasure cannot be completed"
+            assert told.forgotten == {template.ids["secret"]}, "running it again did not forget the rest"
         if template.operation == "write_keyed":
             (again,) = mended.all("kept")
             new = told.asserted.keys() - set(template.kept)
