@@ -176,7 +176,7 @@ class JsonlStorage(Embedded):
             if rewrite:
                 fresh = self._rewrite(conn)
             elif data:
-                image.log.append(data)
+                image.append(data)
         except BaseException:
             self._leave(conn)
             raise
