@@ -30,8 +30,9 @@ from custody_sync import (
     VerifyResult,
     WriteResult,
 )
-from custody_sync.model import Standing
+from custody_sync.model import Observation, Standing
 from custody_sync.ports import View
+from custody_sync.results import ExpireResult, FactFate, Fate, ForgetWhereResult, HoldResult
 
 
 class OwnStore:
@@ -84,6 +85,22 @@ async def asynchronous(store: Store) -> None:
         assert_type(forgotten, ForgetResult)
         assert_type(forgotten.erasure, Erasure)
         assert_type([removal.outcome for removal in forgotten.removals], list[Outcome])
+        seen = Observation(source="crm", path="/plan", value="pro")
+        await custody.write(value="pro", space="user:42", actor="agent:crm", evidence=seen)
+        held = await custody.hold(fact_id, actor="counsel", hold_id="case-7", reason=None)
+        assert_type(held, HoldResult)
+        assert_type(held.holds, tuple[str, ...])
+        assert_type(await custody.release(fact_id, hold_id="case-7", actor="counsel"), HoldResult)
+        certificate = await custody.forget_where(
+            space="user:42", subject=None, actor="dpo", progress=lambda fact: print(fact.fate.value)
+        )
+        assert_type(certificate, ForgetWhereResult)
+        assert_type(certificate.with_fate(Fate.HELD), tuple[FactFate, ...])
+        expired = await custody.expire(
+            actor="job", windows={"org": "P1Y"}, age_from="superseded", dry_run=True
+        )
+        assert_type(expired, ExpireResult)
+        assert_type(expired.stopped, str | None)
         swept = await custody.repair(
             actor="ops", reason="after the outage", before=None, dry_run=True, max_removals=None
         )
@@ -105,6 +122,9 @@ def synchronous(store: Store) -> None:
         assert_type(written, WriteResult)
         assert_type(custody.retract(written.fact.fact_id, actor="me", reason="wrong"), RetractResult)
         assert_type(custody.forget(written.fact.fact_id, actor="me", reason="asked to"), ForgetResult)
+        assert_type(custody.hold(written.fact.fact_id, actor="counsel"), HoldResult)
+        assert_type(custody.forget_where(space="user:42", actor="dpo"), ForgetWhereResult)
+        assert_type(custody.expire(actor="job", windows={"org": "P1Y"}), ExpireResult)
         assert_type(custody.repair(actor="ops", reason="weekly"), RepairResult)
         assert_type(custody.verify(actor="ops"), VerifyResult)
         assert_type(custody.as_of(space="org"), Page[Fact])

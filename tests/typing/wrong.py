@@ -30,6 +30,10 @@ async def asynchronous(custody: AsyncCoordinator, ledger: Ledger, fact: Fact) ->
     await custody.write(value="x", space="org", actor="me", valid_from="2026-01-01")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     # only the fact id is positional
     await custody.retract("id", "me", "wrong")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    # nothing is erased without saying where
+    await custody.forget_where(actor="me")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    # an age counts from one of two moments
+    await custody.expire(actor="me", windows={}, age_from="valid_from")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     # a forgotten fact has no text
     fact.text.upper()  # type: ignore[union-attr]  # pyright: ignore[reportOptionalMemberAccess]
     # a fact never changes
