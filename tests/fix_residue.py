@@ -7,9 +7,10 @@ import json
 import random
 import re
 import sqlite3
+import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -53,15 +54,22 @@ def grams_of(everything: Iterable[bytes]) -> set[bytes]:
     return {run[i : i + SIZE] for run in runs for i in range(len(run) - SIZE + 1)}
 
 
+def packed_grams_of(everything: Iterable[bytes]) -> set[bytes]:
+    """Return what looks like pieces of a value that Postgres packed: after eight letters stands a tag."""
+    pairs = re.findall(rb"(?=([a-z2-9]{8})[\x00-\xff]([a-z2-9]{8}))", b"\n".join(everything))
+    return {first + second for first, second in pairs}
+
+
 def left_in(files: Mapping[str, bytes], secrets: Iterable[str]) -> set[str]:
     """Return the secrets of which any form is in any file; of a long one, any piece."""
-    found, grams = set(), grams_of(files.values())
+    found, grams, packed = set(), grams_of(files.values()), packed_grams_of(files.values())
     for secret in secrets:
-        needles = forms_of(secret)
+        needles, pieces = forms_of(secret), pieces_of(secret)
         if len(secret) > WHOLE:
             ends = (secret[:SIZE], secret[len(secret) // 2 :][:SIZE], secret[-SIZE:])
             needles = {form for end in ends for form in forms_of(end)}
-        torn = len(secret) > WHOLE and not grams.isdisjoint(pieces_of(secret))
+        raw = secret.encode()
+        torn = not pieces.isdisjoint(grams) or any(raw[i : i + 16] in packed for i in range(len(raw) - 15))
         if torn or any(needle in data for needle in needles for data in files.values()):
             found.add(secret)
     return found
@@ -100,11 +108,14 @@ class JsonlDisk(Disk):
             yield
 
 
+@dataclass(frozen=True)
 class PostgresDisk(Disk):
     """A ledger in a schema of a database on this machine: all files of that database, catalogs included."""
 
+    begun: float = field(default_factory=lambda: time.time() - 1)
+
     def files(self) -> dict[str, bytes]:
-        """Return every file of the database, once what was written and what was dropped reached the disk."""
+        """Return every file written since the test began, once all that was written reached the disk."""
         import psycopg
 
         with psycopg.connect(self.server, autocommit=True) as conn:
@@ -114,7 +125,8 @@ class PostgresDisk(Disk):
                 "WHERE datname = current_database()"
             )
             ((folder,),) = conn.execute(query).fetchall()
-        return {str(path): path.read_bytes() for path in Path(folder).iterdir()}
+        written = [path for path in Path(folder).iterdir() if path.stat().st_mtime >= self.begun]
+        return {str(path): path.read_bytes() for path in written}
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[None]:
