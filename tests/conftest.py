@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ pytest_plugins = [
 ]
 
 TESTS = Path(__file__).parent
+_COUNT = itertools.count()
 
 # No deadline: a busy machine must not turn a right answer into a failure.
 settings.register_profile(
@@ -28,11 +30,18 @@ settings.load_profile("custody")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _witnesses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _witnesses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Keep the witnesses of test ledgers out of the user's state folder."""
+    folder = tmp_path_factory.mktemp("witnesses")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CUSTODY_SYNC_WITNESS", str(tmp_path_factory.mktemp("witnesses")))
-        yield
+        patch.setenv("CUSTODY_SYNC_WITNESS", str(folder))
+        yield folder
+
+
+@pytest.fixture(autouse=True)
+def _witness(_witnesses: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give each test witnesses of its own: ids of test ledgers are the same in every test."""
+    monkeypatch.setenv("CUSTODY_SYNC_WITNESS", str(_witnesses / str(next(_COUNT))))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -134,11 +134,10 @@ class _Log:
     def problem(self) -> Problem | None:
         """Return the first thing that is wrong with what was read."""
         found = [problem for problem in (self.broken, self.refused) if problem is not None]
-        if (residue := self.shadow.residue()) is not None:
-            found.append(Problem(residue[0], f"its {residue[1]} is there although it was forgotten"))
-        # A forget that would explain a gap may stand behind the place where the log is broken.
-        gap = self.shadow.unexplained() if self.broken is None else None
-        if gap is not None:
+        # Where the log is broken, forgets are believed no more: neither those before nor those behind it.
+        if self.broken is None and (left := self.shadow.residue()) is not None:
+            found.append(Problem(left[0], f"its {left[1]} is there although it was forgotten"))
+        if self.broken is None and (gap := self.shadow.unexplained()) is not None:
             found.append(Problem(gap[0], f"its {gap[1]} is gone, and no forget took it"))
         return min(found, default=None)
 
