@@ -56,10 +56,10 @@ def _open(
 ) -> SqliteStorage:
     locate(location, create=create)
     with ledger_errors(location.name), contextlib.ExitStack() as opened:
-        check_header(location, create=create)
+        is_ours = check_header(location, create=create)
         writer: Connection | None = None
         if not read_only and is_writable(location):
-            if location.path.stat().st_size:
+            if not is_ours and location.path.stat().st_size:
                 # Looked at through a reading connection first, so that a foreign file stays untouched.
                 with contextlib.closing(connect(location, write=False)) as probe:
                     _check_or_empty(probe, location, create)

@@ -160,22 +160,26 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def check_header(location: Location, *, create: bool) -> None:
-    """Refuse a file that is no ledger before SQLite comes near it, since SQLite leaves files beside it."""
+def check_header(location: Location, *, create: bool) -> bool:
+    """Refuse a file that is no ledger before SQLite comes near it, since SQLite leaves files beside it.
+
+    Returns:
+        whether the header says that it is one; else SQLite has to be asked.
+    """
     file = location.file()
     looks = 0
     while True:
         before = file.state()
-        problem = _look(location, create)
-        if problem is None:
-            return
+        seen = _look(location, create)
+        if isinstance(seen, bool):
+            return seen
         looks += 1
         # Header, size and log are of different moments if somebody writes, erases or creates meanwhile.
         if looks == LOOKS or file.state() == before:
-            raise problem
+            raise seen
 
 
-def _look(location: Location, create: bool) -> errors.LedgerError | None:
+def _look(location: Location, create: bool) -> errors.LedgerError | bool:
     name = location.name
     try:
         with location.path.open("rb") as file:
@@ -184,19 +188,19 @@ def _look(location: Location, create: bool) -> errors.LedgerError | None:
     except OSError as error:
         return errors.LedgerError(name=name, problem=f"it cannot be read ({type(error).__name__})")
     if not head and create:
-        return None
+        return False
     if not head.startswith(_MAGIC) or len(head) < _HEADER:
         return errors.LedgerDamaged(name=name, cause="not a SQLite file")
     if location.waits():
         # What the log holds may be newer than this header; SQLite will tell.
-        return None
+        return False
     pages = int.from_bytes(head[28:32], "big")
     if size < pages * (int.from_bytes(head[16:18], "big") & 0xFFFE or 0x10000):
         return errors.LedgerDamaged(name=name, cause="it is cut short")
     application = int.from_bytes(head[68:72], "big")
     if create and application == 0 and pages <= 1:
-        return None
-    return _not_ours(name, application, int.from_bytes(head[60:64], "big"))
+        return False
+    return _not_ours(name, application, int.from_bytes(head[60:64], "big")) or True
 
 
 def _not_ours(name: str, application: int, version: int) -> errors.LedgerError | None:
@@ -219,16 +223,24 @@ def is_immutable(location: Location) -> bool:
     return not is_writable(location)
 
 
-def connect(location: Location, *, write: bool) -> Connection:
-    """Open a connection with the pragmas that durability and erasure rest on."""
-    if not write and is_immutable(location) and location.waits():
+def connect(location: Location, *, write: bool, immutable: bool | None = None) -> Connection:
+    """Open a connection with the pragmas that durability and erasure rest on.
+
+    Args:
+        location: the file.
+        write: whether it is to be written.
+        immutable: what `is_immutable` just said, if it was asked.
+    """
+    if immutable is None:
+        immutable = not write and is_immutable(location)
+    if immutable and location.waits():
         raise errors.LedgerReadOnly(
             name=location.name,
             cause="a write-ahead log waits beside it; open it once where it can be written",
         )
     with ledger_errors(location.name):
         conn = sqlite3.connect(
-            location.uri(_mode(location, write)),
+            location.uri(_mode(write, immutable)),
             factory=Connection,
             uri=True,
             isolation_level=None,
@@ -253,11 +265,11 @@ def connect(location: Location, *, write: bool) -> Connection:
         return conn
 
 
-def _mode(location: Location, write: bool) -> str:
+def _mode(write: bool, immutable: bool) -> str:
     if write:
         return "mode=rw"
     # Without a log nothing can be missed, and immutable lets SQLite do without its own side files.
-    return "mode=ro&immutable=1" if is_immutable(location) else "mode=ro"
+    return "mode=ro&immutable=1" if immutable else "mode=ro"
 
 
 def check_schema(conn: sqlite3.Connection, location: Location) -> None:

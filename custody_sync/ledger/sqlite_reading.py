@@ -49,7 +49,7 @@ class Reading:
         self._state = self._file.state()
         self._closed = False
         self._one_at_a_time = threading.Lock()
-        self._conn = connect(location, write=False)
+        self._conn = connect(location, write=False, immutable=self._immutable)
         try:
             check_schema(self._conn, location)
             self._conn.execute("PRAGMA busy_timeout = 0")
@@ -143,7 +143,7 @@ class Reading:
             return
         with ledger_errors(self._location.name):
             immutable = is_immutable(self._location)
-            fresh = connect(self._location, write=False)
+            fresh = connect(self._location, write=False, immutable=immutable)
         self._conn.close()
         self._conn, self._state, self._immutable = fresh, state, immutable
 
