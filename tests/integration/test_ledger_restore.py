@@ -139,6 +139,17 @@ def placement(**fields: Any) -> Change:
     return lambda row: row["sealed"]["refs"]["body"]["placements"][0].update(fields)
 
 
+def unrecorded(stored_at: str | None) -> Change:
+    """Return what makes a removal one of an entry that no event placed, of a fact that is believed."""
+
+    def change(row: dict[str, Any]) -> None:
+        row["event"]["fact_id"] = "f3"
+        row["event"]["data"]["stored_at"] = stored_at
+        row["sealed"]["refs"]["body"]["external_id"] = "m-77"
+
+    return change
+
+
 def without(*path: str) -> Change:
     """Return what takes something out."""
 
@@ -261,6 +272,8 @@ FORGERIES: list[tuple[str, Change, str]] = [
     ("remove", event(fact_id="f-none"), "it breaks a rule (unknown_fact)"),
     ("removed", event(fact_id="f-none"), "it breaks a rule (unknown_fact)"),
     ("removed", event(fact_id="f-orphan"), "it breaks a rule (repaired_id)"),
+    ("remove", unrecorded(stored_at=None), "it breaks a rule (still_believed)"),
+    ("remove", unrecorded(stored_at="2026-08-31T23:50:01.000000Z"), "it breaks a rule (still_believed)"),
     ("release", data(hold_id="other"), "it breaks a rule (no_such_hold)"),
     ("retract", event(fact_id="f10"), "it breaks a rule (unknown_fact)"),
 ]  # fmt: skip
