@@ -13,7 +13,6 @@ from fix_ledger import files_of, open_book
 
 from custody_sync.errors import LedgerBroken, LedgerDamaged, LedgerError, LedgerTooNew
 from custody_sync.ledger.jsonl import open_jsonl
-from custody_sync.ledger.jsonl_lines import header_line
 from custody_sync.testing import testing_runtime
 
 NAMES = {"l.jsonl", "l.jsonl-lock", "l.jsonl-notes"}
