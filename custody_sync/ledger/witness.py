@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from custody_sync.canonical import canonical
-from custody_sync.errors import CustodyError, InvalidInput
+from custody_sync.errors import ClosedError, CustodyError, InvalidInput
 from custody_sync.ledger.storage import Storage
 from custody_sync.model import Head, format_instant, read_instant
 from custody_sync.runtime import Runtime
@@ -118,6 +118,8 @@ class Witness:
         self._latest = Head(0, None, "")
         self._trusted: Head | None = None
         """What this handle knows to be of its ledger's history."""
+        self._foreign: Head | None = None
+        """What it knows not to be."""
         self._armed: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()
         self._writing: set[asyncio.Task[None]] = set()
@@ -160,6 +162,9 @@ class Witness:
             return
         try:
             await self._forward(self._latest)
+        except ClosedError:
+            # Another handle moved it on after this ledger was closed: what it kept is as new.
+            return
         except (OSError, RuntimeError, ValueError, CustodyError) as error:
             self.problem = f"the witness {self._path} was not written ({type(error).__name__})"
 
@@ -168,7 +173,10 @@ class Witness:
             found = await self._run(self._read)
             if found is not None and found.seq >= mine.seq:
                 return
+            if found is not None and found == self._foreign:
+                return
             if found is not None and found != self._trusted and not await self._is_ours(found):
+                self._foreign = found
                 self.problem = f"the witness {self._path} has seen another event {found.seq} than is here"
                 return
             if await self._run(self._swap, found, mine):

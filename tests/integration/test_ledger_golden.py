@@ -91,14 +91,14 @@ def copied(tmp_path: Path) -> Path:
 
 async def test_i7_an_old_ledger_is_read_as_it_is(copied: Path) -> None:
     """A reader upgrades nothing, gets every answer, and is told what it cannot compare."""
-    before = files_of(copied.parent)
+    before = files_of(copied.parent)[copied.name]
     async with await open_golden(copied, read_only=True) as ledger:
         await check_answers(ledger)
         result = await ledger.verify(await ledger.head())
         assert await lines_of(ledger) == EXPORT
     assert (result.intact, result.complete, result.consistent, result.passed) == (True, True, None, False)
     assert "older schema" in result.not_checked[-1]
-    assert (files_of(copied.parent), version_of(copied)) == (before, 1)
+    assert (files_of(copied.parent)[copied.name], version_of(copied)) == (before, 1)
 
 
 async def test_i7_an_old_ledger_is_upgraded_when_it_is_opened_for_writing(copied: Path) -> None:

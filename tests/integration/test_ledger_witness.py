@@ -1,0 +1,287 @@
+"""L7: the witness keeps the last head away from the ledger, forwards only, and never accuses wrongly."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import shutil
+import stat
+from pathlib import Path
+
+import pytest
+from fix_ledger import Book, Child, open_book
+
+from custody_sync.ledger import Ledger
+from custody_sync.ledger import witness as module
+from custody_sync.ledger.witness import VARIABLE, head_line, read_head, witness_folder
+from custody_sync.model import Head
+from custody_sync.testing import testing_runtime
+
+
+def kept(book: Book) -> Head | None:
+    """Return the head in a book's witness."""
+    path = book.ledger.witness.path
+    assert path is not None
+    return read_head(json.loads(path.read_text()))[1] if path.exists() else None
+
+
+async def test_a_closed_ledger_is_witnessed(book: Book) -> None:
+    """The file has the last head, one line, and is readable by its owner only."""
+    await book.add()
+    await book.add()
+    head = await book.ledger.head()
+    assert kept(book) is None, "an append waits for no file"
+    await book.ledger.close()
+    assert kept(book) == head
+    path = book.ledger.witness.path
+    assert path is not None
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert path.read_text() == head_line(book.ledger.ledger_id, head) + "\n"
+    assert book.path.parent not in path.parents
+
+
+async def test_what_is_appended_is_witnessed_within_a_moment(
+    book: Book, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many appends cost one file, and none of them waits for it."""
+    monkeypatch.setattr(module, "PAUSE", 0.01)
+    written = asyncio.Event()
+    swap, calls = module.Witness._swap, []
+
+    def counted(witness: module.Witness, *args: object) -> bool:
+        calls.append(args)
+        written.set()
+        return swap(witness, *args)
+
+    monkeypatch.setattr(module.Witness, "_swap", counted)
+    for _ in range(20):
+        await book.append(book.state())
+    await written.wait()
+    assert len(calls) < 20
+    await book.ledger.close()
+    assert kept(book) == Head(20, *_tail(calls[-1][1]))
+
+
+def _tail(head: object) -> tuple[object, str]:
+    assert isinstance(head, Head)
+    return head.tx_time, head.hash
+
+
+async def test_handles_that_take_turns_are_never_accused(tmp_path: Path) -> None:
+    """Each continues what the other wrote, in whatever order they are closed."""
+    path = tmp_path / "l.db"
+    first = await open_book(path)
+    second = await open_book(path, prefix="2-", create=False)
+    for turn in range(4):
+        await (first, second)[turn % 2].add()
+        await (first, second)[turn % 2].ledger.witness.flush()
+    last = await first.ledger.head()
+    await second.ledger.close()
+    await first.ledger.close()
+    assert kept(first) == last
+    third = await open_book(path, prefix="3-", create=False)
+    result = await third.ledger.verify()
+    assert (result.complete, result.compared) == (True, (4,))
+    assert third.ledger.notices == ()
+    await third.ledger.close()
+
+
+async def test_a_slow_writer_puts_nothing_back(tmp_path: Path) -> None:
+    """A handle that saw less leaves the file of one that saw more."""
+    path = tmp_path / "l.db"
+    slow = await open_book(path)
+    await slow.add()
+    fast = await open_book(path, prefix="2-", create=False)
+    await fast.add()
+    head = await fast.ledger.head()
+    await fast.ledger.close()
+    await slow.ledger.close()
+    assert kept(slow) == head
+    assert slow.ledger.notices == ()
+
+
+async def test_two_machines_are_never_accused(tmp_path: Path) -> None:
+    """Each machine's witness has seen some of the history, and none of it is missing."""
+    path = tmp_path / "l.db"
+    turns = itertools.count()
+    for machine in ("a", "b", "a"):
+        book = await open_book(path, prefix=f"{next(turns)}-", witness=tmp_path / machine)
+        for _ in range(3):
+            await book.append(book.state(value=machine))
+        assert (await book.ledger.verify()).complete is not False
+        await book.ledger.close()
+        path_of = book.ledger.witness.path
+        assert path_of is not None
+        assert path_of.parent == tmp_path / machine
+
+
+async def test_processes_share_a_witness(tmp_path: Path) -> None:
+    """Two processes that write one ledger at once leave the head that is the last."""
+    path = tmp_path / "l.db"
+    book = await open_book(path)
+    children = [Child("append", path, name, 40) for name in ("a", "b")]
+    for child in children:
+        child.go()
+    await asyncio.gather(*(asyncio.to_thread(child.report) for child in children))
+    found, head = kept(book), await book.ledger.head()
+    assert found is not None
+    assert head.seq == 80
+    result = await book.ledger.verify()
+    assert result.passed, result
+    # The last one to write may have met the other's lock, never its end.
+    assert found.seq > 40
+    await book.ledger.close()
+
+
+async def test_a_ledger_that_lost_events_cannot_overtake_its_witness(tmp_path: Path) -> None:
+    """However long it grows, the file keeps what it has seen, and the handle says so."""
+    path, backup = tmp_path / "l.db", tmp_path / "backup.db"
+    book = await open_book(path)
+    await book.add()
+    await book.ledger.close()
+    shutil.copy(path, backup)
+    book = await open_book(path, prefix="2-")
+    await book.add()
+    await book.ledger.close()
+    seen = kept(book)
+    shutil.copy(backup, path)
+    book = await open_book(path, prefix="3-")
+    for _ in range(5):
+        await book.append(book.state())
+    assert (await book.ledger.verify()).complete is False
+    await book.ledger.close()
+    assert kept(book) == seen
+    (notice,) = book.ledger.notices
+    assert "has seen another event 2 than is here" in notice
+
+
+async def test_an_operator_accepts_a_backup(tmp_path: Path) -> None:
+    """After a backup was put back on purpose the witness begins anew from its head."""
+    path, backup = tmp_path / "l.db", tmp_path / "backup.db"
+    book = await open_book(path)
+    await book.add()
+    await book.ledger.close()
+    shutil.copy(path, backup)
+    book = await open_book(path, prefix="2-")
+    await book.add()
+    await book.ledger.close()
+    shutil.copy(backup, path)
+    book = await open_book(path, prefix="3-")
+    assert (await book.ledger.verify()).complete is False
+    await book.ledger.witness.accept(await book.ledger.head())
+    assert (await book.ledger.verify()).passed
+    await book.add()
+    await book.ledger.close()
+    assert kept(book) == Head(2, *_tail(kept(book)))
+
+
+async def test_a_reader_compares_and_writes_nothing(tmp_path: Path) -> None:
+    """Reading needs no witness and leaves none."""
+    path = tmp_path / "l.db"
+    book = await open_book(path, witness=False)
+    await book.add()
+    await book.ledger.close()
+    assert book.ledger.witness.path is None
+    reader = await Ledger.open(
+        f"sqlite:///{path}", read_only=True, runtime=testing_runtime(), witness=tmp_path / "witness"
+    )
+    result = await reader.verify()
+    await reader.close()
+    assert result.complete is None
+    assert not (tmp_path / "witness").exists()
+
+
+@pytest.mark.parametrize("what", ["file for a folder", "garbage"])
+async def test_a_witness_that_does_not_work_fails_nobody(tmp_path: Path, what: str) -> None:
+    """Appends go on; the ledger says what is wrong, and a check names what it could not compare."""
+    folder = tmp_path / "witness"
+    book = await open_book(tmp_path / "l.db", witness=folder)
+    path = book.ledger.witness.path
+    assert path is not None
+    if what == "garbage":
+        folder.mkdir()
+        path.write_text('{"seq": 7')
+    else:
+        folder.write_text("")
+    await book.add()
+    result = await book.ledger.verify()
+    assert (result.intact, result.complete) == (True, None)
+    assert any("cannot be read" in said for said in result.not_checked)
+    await book.ledger.close()
+    assert any("witness" in said for said in book.ledger.notices)
+
+
+async def test_a_locked_witness_is_given_up(tmp_path: Path) -> None:
+    """Nobody waits for a process that hangs with the lock in its hand."""
+    fcntl = pytest.importorskip("fcntl", reason="this system locks no files")
+    book = await open_book(tmp_path / "l.db", witness=tmp_path)
+    path = book.ledger.witness.path
+    assert path is not None
+    await book.add()
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        await book.ledger.close()
+    (notice,) = book.ledger.notices
+    assert "locked by another process" in notice
+
+
+def test_where_witnesses_are_kept() -> None:
+    """Each system has a place for state; the variable and the caller come first."""
+    home = {"HOME": "/home/ada", "LOCALAPPDATA": "C:/Users/ada/Local"}
+    assert witness_folder(None, home, "linux") == Path("/home/ada/.local/state/custody-sync/witness")
+    state = {**home, "XDG_STATE_HOME": "/state"}
+    assert witness_folder(None, state, "linux") == Path("/state/custody-sync/witness")
+    relative = {**home, "XDG_STATE_HOME": "state"}
+    assert witness_folder(None, relative, "linux") == Path("/home/ada/.local/state/custody-sync/witness")
+    mac = witness_folder(None, home, "darwin")
+    assert mac == Path("/home/ada/Library/Application Support/custody-sync/witness")
+    assert witness_folder(None, home, "win32") == Path("C:/Users/ada/Local/custody-sync/witness")
+    assert witness_folder(None, {**home, VARIABLE: "/else"}, "linux") == Path("/else")
+    assert witness_folder(None, {**home, VARIABLE: "off"}, "linux") is None
+    assert witness_folder(False, home, "linux") is None
+    assert witness_folder("/mine", {VARIABLE: "off"}, "linux") == Path("/mine")
+
+
+def test_a_ledger_id_is_no_path(tmp_path: Path) -> None:
+    """A foreign ledger cannot name a file of somebody else's."""
+
+    class Foreign:
+        ledger_id = "../../somebody"
+
+    async def nothing() -> None:
+        return None
+
+    storage: object = Foreign()
+    made = module.Witness(tmp_path, storage, testing_runtime(), nothing)
+    assert made.path is not None
+    assert made.path.parent == tmp_path
+    assert len(made.path.stem) == 64
+
+
+NO_HEADS: list[object] = [
+    None,
+    [],
+    {},
+    {"seq": 1},
+    {"seq": True, "hash": "0" * 64},
+    {"seq": -1, "hash": "0" * 64},
+    {"seq": 1, "hash": "x"},
+]
+
+
+@pytest.mark.parametrize("document", NO_HEADS)
+def test_what_is_no_head_is_refused(document: object) -> None:
+    """A line has to be one that `ledger head` printed, or a proof's document."""
+    with pytest.raises(ValueError, match="head"):
+        read_head(document)
+
+
+async def test_a_forked_child_writes_no_witness(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its threads are gone, and the parent will write."""
+    await book.add()
+    monkeypatch.setattr("os.getpid", lambda: -1)
+    await book.ledger.witness.flush()
+    monkeypatch.undo()
+    assert book.ledger.notices == ()
+    assert kept(book) is None
