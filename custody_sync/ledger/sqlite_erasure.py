@@ -22,6 +22,8 @@ from custody_sync.model import Erasure
 from custody_sync.runtime import Runtime
 
 WAIT_MS = 200
+SEARCHED = 16
+"""To search a file for more salts takes longer than to write it anew."""
 
 Due = tuple[str, str, str]
 """A fact id, what of it goes, and the event that erased it."""
@@ -131,7 +133,8 @@ class Eraser:
         """Index pages keep stale copies of keys in their gaps; and without salts nobody can look."""
         if any(what == "identity" or fact_id not in self._salts for fact_id, what, _ in rows):
             return True
-        return self._holds_any(salt for fact_id, _, _ in rows for salt in self._salts[fact_id])
+        salts = [salt for fact_id, _, _ in rows for salt in self._salts[fact_id]]
+        return len(salts) > SEARCHED or self._holds_any(salts)
 
     def _fold(self) -> bool:
         """Fold the write-ahead log into the main file and empty it, unless a reader needs it."""
