@@ -30,7 +30,7 @@ TABLES = {
     "placements": f"{_CLAIMED_BY} JOIN placements t ON t.fact_id = c.fact_id",
 }
 _COLUMNS = {"events": "e.*", "claims": "c.*"}
-_TICK = timedelta(microseconds=1)
+TICK = timedelta(microseconds=1)
 
 
 def median(values: Sequence[float]) -> float:
@@ -99,7 +99,7 @@ class Reader:
         before: datetime | None = None
         for seq, tx_time in events:
             now = datetime.fromisoformat(tx_time)
-            if before is not None and now != before + _TICK:
+            if before is not None and now != before + TICK:
                 yield first + 1, last
                 first = last
             last, before = seq, now
@@ -140,6 +140,10 @@ class RawLedger:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file."""
         self._conn.close()
 
     def _statement(self, table: str) -> str:

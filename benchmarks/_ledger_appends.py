@@ -1,0 +1,161 @@
+"""Appends and erasures of a ledger, beside the rows and statements they come down to."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from _bench import RawLedger, Reader, Rows, at_once
+from _ledger_log import Log, Subject
+from _ledger_questions import Taken
+from _ledger_raw import Recording, Statement
+
+from custody_sync import Ledger
+from custody_sync.ledger import Assert, Forget
+from custody_sync.model import Fact, Placement, Provenance
+from custody_sync.runtime import Runtime
+
+AT_ONCE = 64
+STORES = ("vectors", "memories", "agent")
+
+
+@dataclass(frozen=True)
+class Amount:
+    """How much is appended and erased."""
+
+    single: int
+    rounds: int
+    appends: int
+    forgets: int
+
+
+class Drafts:
+    """Makes facts about the customers of a log, now.
+
+    Args:
+        log: where they are from.
+    """
+
+    def __init__(self, log: Log) -> None:
+        self._runtime = Runtime()
+        self._about: list[Subject] = log.staying(log.events)
+        self._made = 0
+
+    def make(self, count: int) -> list[Assert]:
+        """Return so many asserts of new facts with three placements each."""
+        return [self._make() for _ in range(count)]
+
+    def _make(self) -> Assert:
+        ids, now = self._runtime.ids, self._runtime.clock.now()
+        self._made += 1
+        subject, fact_id = self._about[self._made % len(self._about)], ids.fact_id(now)
+        value = f"the customer moved to house {self._made} and asks for a new invoice every month"
+        fact = Fact(
+            fact_id=fact_id,
+            space=subject.space,
+            subject=subject.name,
+            predicate="address",
+            value=value,
+            text=f"{subject.name} address: {value}",
+            actor="agent:support",
+            provenance=Provenance.ATTESTED,
+            valid_from=now,
+            receipt_id=f"turn:{self._made}",
+        )
+        placements = tuple(
+            Placement(
+                store=store,
+                external_id=f"{fact_id}.{ids.generation()}",
+                fact_id=fact_id,
+                scope=None,
+                stored_at=now,
+            )
+            for store in STORES
+        )
+        return Assert(event_id=ids.event_id(), fact=fact, placements=placements)
+
+    def forget(self, fact_id: str) -> Forget:
+        """Return the erasure of a fact."""
+        return Forget(event_id=self._runtime.ids.event_id(), fact_id=fact_id, actor="bench", reason="asked")
+
+
+async def append(ledger: Ledger, drafts: Sequence[Assert], at: int) -> float:
+    """Append with so many under way and return the seconds it took."""
+    gc.collect()
+    start = time.perf_counter()
+    await at_once(at, ((ledger.append, {"draft": draft}) for draft in drafts))
+    return time.perf_counter() - start
+
+
+class RowsFloor:
+    """The rows that a SQLite ledger wrote, written again by hand in the same groups.
+
+    Args:
+        written: the file they were written to.
+        copy: a copy of it from before.
+        events: how many events both had.
+    """
+
+    def __init__(self, written: Path, copy: Path, events: int) -> None:
+        self._reader = Reader(written)
+        self._raw = RawLedger(copy)
+        self._events = events
+
+    def replay(self) -> float:
+        """Write what was appended since the last time and return the seconds it took."""
+        groups: list[Rows] = self._reader.groups(after=self._events)
+        gc.collect()
+        start = time.perf_counter()
+        for rows in groups:
+            self._raw.commit(rows)
+        taken = time.perf_counter() - start
+        self._events += sum(len(rows.tables["events"]) for rows in groups)
+        return taken
+
+    def close(self) -> None:
+        """Let go of both files."""
+        self._reader.close()
+        self._raw.close()
+
+
+async def measure_appends(
+    ledger: Ledger, drafts: Drafts, amount: Amount, replay: Callable[[], float]
+) -> dict[str, Taken]:
+    """Alternate appends, one at a time and 64 at once, with what they come down to."""
+    ours, bare = [], []
+    for draft in drafts.make(amount.single):
+        ours.append(await append(ledger, [draft], 1))
+        bare.append(replay())
+    single = Taken.of(ours, bare)
+    ours, bare = [], []
+    for _ in range(amount.rounds):
+        ours.append(await append(ledger, drafts.make(amount.appends), AT_ONCE) / amount.appends)
+        bare.append(replay() / amount.appends)
+    return {"append 1": single, f"append {AT_ONCE}": Taken.of(ours, bare)}
+
+
+async def measure_forgets(
+    ledger: Ledger,
+    drafts: Drafts,
+    amount: Amount,
+    recording: Recording,
+    replay: Callable[[list[Statement]], float],
+) -> Taken:
+    """Alternate erasures, files cleaned of it included, with their statements issued by hand on a copy."""
+    ours, bare = [], []
+    for asserted in drafts.make(amount.forgets):
+        with recording() as recorder:
+            await ledger.append(asserted)
+        replay(recorder.statements)
+        forget = drafts.forget(asserted.fact_id)
+        with recording() as recorder:
+            gc.collect()
+            start = time.perf_counter()
+            await ledger.append(forget)
+            await ledger.erase()
+            ours.append(time.perf_counter() - start)
+        bare.append(replay(recorder.statements))
+    return Taken.of(ours, bare)

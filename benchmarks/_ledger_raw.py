@@ -1,0 +1,142 @@
+"""The floor of every question: the very statements a ledger issues, through the driver alone."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from custody_sync.ledger.sqlite_connection import Connection
+
+PRAGMAS = ("secure_delete = ON", "journal_mode = WAL", "synchronous = FULL", "temp_store = MEMORY")
+
+
+class Statement(NamedTuple):
+    """One statement as it was issued."""
+
+    sql: Any
+    parameters: Any = ()
+    many: bool = False
+
+
+class Floor(Protocol):
+    """A database reached through its driver alone."""
+
+    def open_and_run(self, statements: Sequence[Statement]) -> float:
+        """Connect, ask, and return the seconds it took."""
+        ...
+
+    def run(self, statements: Sequence[Statement]) -> float:
+        """Issue statements, fetch all their rows, and return the seconds it took."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        ...
+
+
+class SqliteFloor:
+    """A ledger's file and `sqlite3`.
+
+    Args:
+        path: the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._conn = self._connect()
+
+    def _connect(self) -> sqlite3.Connection:
+        conn = sqlite3.connect(self._path, isolation_level=None)
+        for pragma in PRAGMAS:
+            conn.execute(f"PRAGMA {pragma}")
+        return conn
+
+    def open_and_run(self, statements: Sequence[Statement]) -> float:
+        """Connect as a program does that will write as well."""
+        start = time.perf_counter()
+        conn = self._connect()
+        for statement in statements:
+            conn.execute(*statement[:2]).fetchall()
+        taken = time.perf_counter() - start
+        conn.close()
+        return taken
+
+    def run(self, statements: Sequence[Statement]) -> float:
+        """Issue statements on the connection that is open."""
+        conn = self._conn
+        start = time.perf_counter()
+        for sql, parameters, many in statements:
+            if many:
+                conn.executemany(sql, parameters)
+            else:
+                conn.execute(sql, parameters).fetchall()
+        return time.perf_counter() - start
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._conn.close()
+
+
+@dataclass(slots=True)
+class Recorder:
+    """Notes what a storage issues while a block runs."""
+
+    statements: list[Statement]
+
+    def last_transaction(self) -> list[Statement]:
+        """Return the last read: one that was interrupted and asked again is counted once."""
+        begins = [i for i, statement in enumerate(self.statements) if statement.sql == "BEGIN"]
+        return self.statements[begins[-1] :] if begins else self.statements
+
+
+@contextmanager
+def recording_sqlite() -> Iterator[Recorder]:
+    """Note the statements of every SQLite connection of ours; waiting for a lock costs a floor nothing."""
+    recorder = Recorder([])
+    note = recorder.statements.append
+
+    def execute(self: Connection, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        if not sql.startswith("PRAGMA busy_timeout"):
+            note(Statement(sql, parameters))
+        return plain["execute"](self, sql, parameters)
+
+    def executemany(self: Connection, sql: str, parameters: Any, /) -> sqlite3.Cursor:
+        note(Statement(sql, list(parameters), many=True))
+        return sqlite3.Connection.executemany(self, sql, parameters)
+
+    def begin(self: Connection) -> None:
+        note(Statement("BEGIN"))
+        plain["begin"](self)
+
+    def leave(self: Connection) -> None:
+        if self.in_transaction:
+            note(Statement("ROLLBACK"))
+        plain["leave"](self)
+
+    patches: dict[str, Any] = {"execute": execute, "begin": begin, "leave": leave}
+    plain = {name: getattr(Connection, name) for name in patches}
+    for name, patch in (patches | {"executemany": executemany}).items():
+        setattr(Connection, name, patch)
+    try:
+        yield recorder
+    finally:
+        for name, original in plain.items():
+            setattr(Connection, name, original)
+        del Connection.executemany
+
+
+Recording = Callable[[], Any]
+"""Makes a context manager that gives a recorder."""
+
+
+async def record(recording: Recording, ask: Callable[[], Awaitable[Any]]) -> list[Statement]:
+    """Return what one question issues."""
+    with recording() as recorder:
+        await ask()
+    statements: list[Statement] = recorder.last_transaction()
+    return statements
