@@ -104,8 +104,8 @@ class FollowUp:
         return (f"earlier links of its chain are not forgotten: {', '.join(left)}",) if left else ()
 
     async def notes(self, rows: Sequence[Placement]) -> tuple[str, ...]:
-        """Let the stores clean up after a forget, and say what they leave behind."""
-        notes: list[str] = []
+        """Let the stores clean up after a forget, and say what they and the ledger leave behind."""
+        notes = [*self._ledger.remains]
         for gate in self._gates.values():
             theirs = [row.to_entry() for row in rows if row.store == gate.name]
             if theirs:

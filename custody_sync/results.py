@@ -72,7 +72,7 @@ class ForgetResult:
     erasure: Erasure
     complete: bool
     notes: tuple[str, ...] = ()
-    """What the stores say a deletion leaves behind (pages until a VACUUM, backups), one sentence each."""
+    """What stores and ledger say they leave behind (pages until a VACUUM, backups), one sentence each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -260,7 +260,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
 
 
-STORAGES = ("sqlite", "jsonl")
+STORAGES = ("sqlite", "jsonl", "postgres")
 """What a test with a `book` runs on, unless it is marked with the storages it is about."""
 
 
@@ -282,10 +282,12 @@ async def open_book(
 
 
 @pytest.fixture
-def ledger_url(storage: str, tmp_path: Path) -> str:
+def ledger_url(storage: str, tmp_path: Path, request: pytest.FixtureRequest) -> str:
     """Say where a new ledger of the storage under test can be made."""
     folder = tmp_path / "ledger"
     folder.mkdir()
+    if storage == "postgres":
+        return str(request.getfixturevalue("schema_url"))
     return f"{storage}:///{folder / 'custody.db'}"
 
 

@@ -33,3 +33,13 @@ def database_uri(postgres_uri: str) -> Iterator[str]:
     yield postgres_uri.replace("/postgres?", f"/{name}?")
     with psycopg.connect(postgres_uri, autocommit=True) as connection:
         connection.execute(f"drop database {name} with (force)")
+
+
+@pytest.fixture
+def schema_url(postgres_uri: str) -> Iterator[str]:
+    """Name a schema that is not there yet, and drop it with the ledger that was made in it."""
+    psycopg = pytest.importorskip("psycopg", reason="a Postgres ledger needs custody-sync[postgres]")
+    name = f"ledger_{uuid.uuid4().hex}"
+    yield f"{postgres_uri}&schema={name}"
+    with psycopg.connect(postgres_uri, autocommit=True) as connection:
+        connection.execute(f"drop schema if exists {name} cascade")

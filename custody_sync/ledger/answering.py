@@ -40,6 +40,11 @@ class Answering(ABC):
         """What was found and mended since it was opened, in sentences."""
         return ()
 
+    @property
+    def remains(self) -> tuple[str, ...]:
+        """What an erasure does not reach: nothing, where all files are ours."""
+        return ()
+
     @abstractmethod
     async def _read(self, query: Callable[..., Any], *args: Any) -> Any:
         """Ask one question of the committed state."""

@@ -178,10 +178,7 @@ class Ledger(Asking):
             OutcomeUnknown: the commit may or may not have happened.
             LedgerError: nothing was appended.
         """
-        prepared = self._prepare(draft)
-        if self._moved_to is not None:
-            raise LedgerMoved(name=self.name, to=self._moved_to)
-        event = await self._storage.commit(prepared)
+        event = await self._storage.commit(self._prepare(draft))
         self._witness.saw(Head(event.seq, event.tx_time, event.hash))
         return event
 
@@ -193,6 +190,8 @@ class Ledger(Asking):
         await self._storage.check(self._prepare(draft))
 
     def _prepare(self, draft: Draft) -> Prepared:
+        if self._moved_to is not None:
+            raise LedgerMoved(name=self.name, to=self._moved_to)
         check_draft(draft)
         return prepare(draft, self._runtime.ids)
 

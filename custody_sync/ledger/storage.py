@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
-from custody_sync.errors import InvalidInput
+from custody_sync.errors import InvalidInput, MissingExtra
 from custody_sync.ledger.chain import Prepared
 from custody_sync.ledger.replaying import Stored
 from custody_sync.ledger.rows import Derived
@@ -90,7 +90,7 @@ class Unaccounted:
 
 
 class Storage(Protocol):
-    """One ledger's rows. Every method may be called from any event loop."""
+    """One ledger's rows. A storage that belongs to one event loop says so when another one calls it."""
 
     ledger_id: str
     secret: bytes
@@ -100,6 +100,11 @@ class Storage(Protocol):
     @property
     def notices(self) -> tuple[str, ...]:
         """What was found and mended since it was opened, in sentences."""
+        ...
+
+    @property
+    def remains(self) -> tuple[str, ...]:
+        """What an erasure does not reach, one sentence each."""
         ...
 
     async def commit(self, prepared: Prepared) -> Event:
@@ -254,8 +259,12 @@ async def open_storage(
             rest[1:], create=create, read_only=read_only, runtime=runtime, identity=identity
         )
     if scheme in ("postgresql", "postgres"):
-        raise InvalidInput(
-            field="ledger", problem=f"{scheme} ledgers are not available in this version; use sqlite"
+        try:
+            from custody_sync.ledger.postgres import open_postgres  # noqa: PLC0415  # as above
+        except ImportError:
+            raise MissingExtra(feature="a Postgres ledger", extra="postgres") from None
+        return await open_postgres(
+            url, create=create, read_only=read_only, runtime=runtime, identity=identity
         )
     raise InvalidInput(
         field="ledger", problem=f"no ledger storage is called {_safe(scheme)!r}; use sqlite:///custody.db"

@@ -137,7 +137,7 @@ async def test_a_link_leads_to_its_file(tmp_path: Path) -> None:
         ("sqlite://svc:pw-7Q@x/led", "sqlite:///relative.db"),
         ("postgresql:/svc:pw-7Q@db.invalid/led", "looks like"),
         ("postgress://svc:pw-7Q@db.invalid/led", "postgress"),
-        ("postgresql://svc:pw-7Q%@127.0.0.1/led", "not available in this version"),
+        ("postgresql://svc:pw-7Q%@127.0.0.1/led", "a Postgres ledger URL is postgresql://user"),
         ("sqlite:///a\x00b.db", "NUL"),
         (7, "must be a URL"),
     ],

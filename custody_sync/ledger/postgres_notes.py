@@ -1,0 +1,117 @@
+"""Notes beside the log in Postgres: leases, reservations and spools; each change is one statement."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from psycopg import AsyncConnection
+
+from custody_sync.canonical import is_text
+from custody_sync.ledger.answers import note_of
+from custody_sync.ledger.postgres_rows import as_json, check_key
+from custody_sync.ledger.postgres_sql import statements
+from custody_sync.ledger.storage import Note
+from custody_sync.model import format_instant
+
+Due = tuple[str, str, str, str]
+"""A fact id, what of it goes, the event that erased it, and the transaction that did."""
+
+
+class Notes:
+    """The notes of one schema."""
+
+    def __init__(self, schema: str) -> None:
+        self._sql = {name: text.encode() for name, text in statements("notes.sql", schema).items()}
+
+    async def page(self, conn: AsyncConnection[Any], topic: str, limit: int, after: str) -> list[Note]:
+        """Return a topic's notes in order of key."""
+        asked = {"topic": topic, "limit": limit, "after": after}
+        return [note_of(row) for row in await (await conn.execute(self._sql["page"], asked)).fetchall()]
+
+    async def acquire(
+        self,
+        conn: AsyncConnection[Any],
+        topic: str,
+        key: str,
+        value: str,
+        holder: str,
+        ttl: timedelta,
+        now: datetime,
+    ) -> Note:
+        """Set a note unless another holder's has not lapsed; return the one that stands."""
+        check_key("key", key, topic)
+        wanted = {
+            "topic": topic,
+            "key": key,
+            "value": value,
+            "holder": holder,
+            "now": format_instant(now),
+            "expires_at": format_instant(now + ttl),
+        }
+        while True:
+            for name in ("acquire", "standing"):
+                row = await (await conn.execute(self._sql[name], wanted)).fetchone()
+                if row is not None:
+                    return note_of(row)
+            # It was dropped between the two statements, and may be had now.
+
+    async def put(self, conn: AsyncConnection[Any], notes: Sequence[Note]) -> None:
+        """Set notes, new or over old ones; of several with one key the last."""
+        rows = {
+            (note.topic, check_key("key", note.key, note.topic)): {
+                "topic": note.topic,
+                "key": note.key,
+                "value": note.value,
+                "holder": note.holder,
+                "since": format_instant(note.since),
+                "expires_at": None if note.expires_at is None else format_instant(note.expires_at),
+            }
+            for note in notes
+        }
+        await conn.execute(self._sql["put"], {"notes": as_json(rows.values())})
+
+    async def drop(
+        self, conn: AsyncConnection[Any], topic: str, keys: Sequence[str] | None, holder: str | None
+    ) -> None:
+        """Remove notes of a topic, by key or holder where given."""
+        wanted = None if keys is None else as_json(filter(is_text, keys))
+        await conn.execute(self._sql["drop"], {"topic": topic, "keys": wanted, "holder": holder})
+
+    async def due(self, conn: AsyncConnection[Any]) -> list[Due]:
+        """Return the erasures that are not completed."""
+        rows = await (await conn.execute(self._sql["due"])).fetchall()
+        return [(key, value, holder, xid) for key, value, holder, xid in rows]
+
+    async def settle(self, conn: AsyncConnection[Any], rows: Sequence[Due]) -> None:
+        """Drop erasures that are completed; by event as well, since another may have come meanwhile."""
+        done = as_json({"key": key, "value": value, "holder": holder} for key, value, holder, _ in rows)
+        await conn.execute(self._sql["settle"], {"rows": done})
+
+    async def naming(self, conn: AsyncConnection[Any], fact_ids: Sequence[str]) -> list[tuple[str, str, str]]:
+        """Return (topic, key, fact id) of notes whose value is about one of these facts, as a spool's is."""
+        if not fact_ids:
+            return []
+        wanted, found = set(fact_ids), []
+        for topic, key, value in await (await conn.execute(self._sql["naming"])).fetchall():
+            try:
+                document = json.loads(value)
+            except ValueError:
+                continue
+            fact_id = document.get("fact_id") if isinstance(document, dict) else None
+            if isinstance(fact_id, str) and fact_id in wanted:
+                found.append((topic, key, fact_id))
+        return found
+
+    async def is_leased(self, conn: AsyncConnection[Any], now: datetime) -> bool:
+        """Tell whether somebody holds a lease, and may thus be at work on notes."""
+        row = await (await conn.execute(self._sql["leased"], {"now": format_instant(now)})).fetchone()
+        return bool(row is not None and row[0])
+
+    async def is_rewritten(self, conn: AsyncConnection[Any], xid: str, tables: Sequence[str]) -> bool:
+        """Tell whether tables just rewritten hold nothing that only a state before a transaction needs."""
+        asked = {"xid": xid, "tables": as_json(tables)}
+        row = await (await conn.execute(self._sql["rewritten"], asked)).fetchone()
+        return bool(row is not None and row[0])

@@ -1,0 +1,281 @@
+"""Loading and writing the rules' state in Postgres, one message each.
+
+Rows travel as JSON: one parameter a table, whatever the size of the group, and no text is escaped
+element by element on this side while others wait for the lock.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import AsyncClientCursor, AsyncConnection, AsyncCursor
+
+from custody_sync.errors import InvalidInput
+from custody_sync.ledger.chain import SECTIONS, Prepared, read_event
+from custody_sync.ledger.drafts import Assert, Hold, Release, Repair
+from custody_sync.ledger.postgres_sql import fill, statements
+from custody_sync.ledger.rows import FactRow, PlacementRow, RecordKey
+from custody_sync.ledger.rules import Group
+from custody_sync.ledger.sqlite_rows import FACT, PLACEMENT, fact_row, placement_row
+from custody_sync.ledger.state import Needs, Position, State
+from custody_sync.model import Standing, format_instant, read_instant
+
+MAX_KEY_BYTES = 2600
+"""Together; an entry of a Postgres index takes no more than a third of a page."""
+Call = tuple[str, list[Any]]
+"""A statement and the values of its places."""
+_PARAMETER = re.compile(r"%\((\w+)\)s")
+
+
+def as_json(rows: Iterable[object]) -> str:
+    """Return rows as the JSON text that a statement takes."""
+    return json.dumps(list(rows), ensure_ascii=False)
+
+
+def check_keys(prepared: Prepared) -> None:
+    """Refuse names and ids that no index of Postgres takes; inside a group they would fail the others.
+
+    Raises:
+        InvalidInput: says which and how long it is.
+    """
+    draft = prepared.draft
+    check_key("event_id", draft.event_id)
+    fact_id = check_key("fact_id", draft.fact_id)
+    if isinstance(draft, Assert):
+        check_key("space", draft.fact.space)
+        check_key("subject", draft.fact.subject)
+        if draft.fact.supersedes is not None:
+            check_key("supersedes", draft.fact.supersedes)
+    if isinstance(draft, Hold | Release):
+        check_key("hold_id", draft.hold_id, fact_id)
+    for store, _ in Needs.of([prepared]).keys:
+        check_key("store", store, fact_id)
+
+
+def check_key(field: str, text: str, beside: str = "") -> str:
+    """Return a text that fits into an index together with another one.
+
+    Raises:
+        InvalidInput: it does not.
+    """
+    if 4 * (len(text) + len(beside)) > MAX_KEY_BYTES:
+        size = len(text.encode()) + len(beside.encode())
+        if size > MAX_KEY_BYTES:
+            problem = f"takes {size} bytes of an index, and a Postgres ledger has {MAX_KEY_BYTES}"
+            raise InvalidInput(field=field, problem=problem)
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One prepared statement, and the names of its parameters in their order."""
+
+    name: str
+    given: str
+    """As it stands in its file."""
+    numbered: str
+    parameters: tuple[str, ...]
+
+    @classmethod
+    def read(cls, name: str, text: str) -> Statement:
+        """Number the parameters of a statement."""
+        names = tuple(dict.fromkeys(_PARAMETER.findall(text)))
+        numbered = _PARAMETER.sub(lambda match: f"${names.index(match[1]) + 1}", text)
+        return cls(f"custody_{name}", text, numbered, names)
+
+    def prepare(self) -> str:
+        """Return what makes it known to a connection."""
+        return f"PREPARE {self.name} AS {self.numbered}"
+
+    def call(self, values: Mapping[str, Any]) -> Call:
+        """Return what executes it, and the values in their order."""
+        if not self.parameters:
+            return f"EXECUTE {self.name}", []
+        places = ", ".join(["%s"] * len(self.parameters))
+        return f"EXECUTE {self.name}({places})", [values[name] for name in self.parameters]
+
+
+class Rows:
+    """The statements that load and write rows of one schema."""
+
+    def __init__(self, schema: str) -> None:
+        sql = statements("rows.sql", schema)
+        parts = {
+            "fact": prefixed("f", FACT),
+            "placement": prefixed("p", PLACEMENT),
+            "fact_columns": FACT,
+            "placement_columns": PLACEMENT,
+        }
+        self._sql = {
+            name: Statement.read(name, fill(statement, **parts).decode()) for name, statement in sql.items()
+        }
+        self.prepare = "; ".join(statement.prepare() for statement in self._sql.values()).encode()
+
+    def begin(self, drafts: Sequence[Prepared]) -> list[Call]:
+        """Return what begins a transaction, takes the lock, and reads what a group depends on."""
+        # In statements of their own, so that what is read is what the lock's last holder left.
+        load, needed = self._loading(drafts)
+        return [("BEGIN", []), self._sql["lock"].call({}), load.call(needed)]
+
+    def _loading(self, drafts: Sequence[Prepared]) -> tuple[Statement, Mapping[str, Any]]:
+        needs = Needs.of(drafts)
+        needed = {
+            "ids": as_json(needs.fact_ids),
+            "chained": as_json(needs.chained),
+            "events": as_json(needs.event_ids),
+            "keys": as_json(
+                {"store": store, "external_id": external_id} for store, external_id in needs.keys
+            ),
+            # One link more than the group can retract, so that what stands below is always known.
+            "size": needs.size + 1,
+        }
+        return self._sql["load_plain" if all(map(_is_plain, drafts)) else "load"], needed
+
+    async def look(self, conn: AsyncConnection[Any], drafts: Sequence[Prepared]) -> tuple[State, Position]:
+        """Read what a group depends on without taking the lock, on any connection."""
+        statement, values = self._loading(drafts)
+        cursor = await conn.execute(statement.given.encode(), values)
+        row = await cursor.fetchone()
+        if row is None:
+            raise ValueError("head")
+        return read_loaded(row)
+
+    def write(self, group: Group, loaded: Set[RecordKey]) -> list[Call]:
+        """Return the statements that write what a group appended and changed, in their order.
+
+        Args:
+            group: what was decided.
+            loaded: the placements that were there before.
+        """
+        state = group.state
+        times = {event.seq: event.tx_time for event in group.appended}
+        last = group.appended[-1]
+        log = {
+            "seq": last.seq,
+            "tx_time": last.tx_time,
+            "hash": last.hash,
+            "count": len(group.appended),
+            "events": as_json(_logged(group)),
+            "sealed": as_json(_sealed(group)),
+            "claims": as_json(
+                {"fact_id": fact_id, "standing": standing, "seq": seq}
+                for fact_id, (standing, seq) in state.new_claims.items()
+            ),
+            "facts": as_json({**_fields(row), "tx_time": times[row.seq]} for row in state.new_facts.values()),
+            "placements": as_json(map(_fields, state.changed_placements.values())),
+        }
+        # What was there and changed is written anew.
+        dropped = [
+            {"store": store, "external_id": external_id, "fact_id": fact_id}
+            for store, external_id, fact_id in loaded
+            if (store, external_id, fact_id) in state.dropped_placements
+            or (store, external_id, fact_id) in state.changed_placements
+        ]
+        before = [self._sql["drop_placements"].call({"rows": as_json(dropped)})] if dropped else []
+        return [*before, self._sql["write"].call(log), *self._changes(state), *self._erasures(group)]
+
+    def _changes(self, state: State) -> Iterable[Call]:
+        changes: list[tuple[str, list[Any]]] = [
+            ("change_facts", [_fields(row) for row in state.changed_facts.values()]),
+            ("settle_owed", [{"fact_id": f, "store": s} for f, s in state.owed_settled]),
+            ("add_owed", [{"fact_id": f, "store": s} for f, s in state.owed_added]),
+            ("release_holds", [{"fact_id": f, "hold_id": h} for f, h in state.holds_released]),
+            (
+                "add_holds",
+                [{"fact_id": f, "hold_id": h, "seq": seq} for (f, h), seq in state.holds_added.items()],
+            ),
+        ]
+        return [self._sql[name].call({"rows": as_json(rows)}) for name, rows in changes if rows]
+
+    def _erasures(self, group: Group) -> Iterable[Call]:
+        state = group.state
+        what = {fact_id: identity for fact_id, (identity, _) in state.forgotten.items()}
+        for fact_id, (identity, seq) in state.forgotten.items():
+            yield self._sql["erase_content"].call({"fact_id": fact_id})
+            if identity:
+                yield self._sql["erase_identity"].call({"fact_id": fact_id, "seq": seq})
+        for fact_id, seq in state.dereferenced.items():
+            yield self._sql["erase_refs"].call({"fact_id": fact_id, "seq": seq})
+            what[fact_id] = True
+        for fact_id, identity in what.items():
+            noted = {
+                "fact_id": fact_id,
+                "what": "identity" if identity else "content",
+                "holder": str(group.position.seq),
+                "since": format_instant(group.now),
+            }
+            yield self._sql["note_erasure"].call(noted)
+
+
+def prefixed(table: str, columns: str) -> str:
+    """Return a list of columns as those of a table's alias."""
+    return ", ".join(f"{table}.{column}" for column in columns.split(", "))
+
+
+def _fields(row: FactRow | PlacementRow) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in row.__dataclass_fields__}
+
+
+def _logged(group: Group) -> Iterable[dict[str, Any]]:
+    for event in group.appended:
+        draft = event.prepared.draft
+        yield {
+            "seq": event.seq,
+            "event_id": draft.event_id,
+            "fact_id": draft.fact_id,
+            "tx_time": event.tx_time,
+            "hash": event.hash,
+            "body": event.body,
+        }
+
+
+def _sealed(group: Group) -> Iterable[dict[str, Any]]:
+    for event in group.appended:
+        if event.prepared.sections:
+            row: dict[str, Any] = {"seq": event.seq}
+            for name, section in event.prepared.sections.items():
+                row[name] = section.body
+                row[f"{name}_salt"] = f"\\x{section.salt.hex()}"
+            yield row
+
+
+def read_loaded(row: Sequence[Any]) -> tuple[State, Position]:
+    """Return the state and the head that `load` found."""
+    at, events, claims, facts, links, placements, owed, holds = row
+    state = State()
+    for event_id, body, digest, *sections in events or ():
+        state.events[event_id] = read_event(body, digest, dict(zip(SECTIONS, sections, strict=True)))
+    for fact_id, standing in claims or ():
+        state.claims[fact_id] = Standing(standing)
+    for fact in facts or ():
+        state.add_fact(fact_row(tuple(fact)))
+    linked = set(links or ())
+    for fact in sorted(state.facts.values(), key=lambda fact: fact.effect_seq or 0):
+        if fact.seq in linked:
+            state.chains.setdefault(fact.root, []).append(fact)
+    for placement in placements or ():
+        state.add_placement(placement_row(tuple(placement)))
+    for fact_id, store in owed or ():
+        state.owed.setdefault(fact_id, set()).add(store)
+    for fact_id, hold_id in holds or ():
+        state.holds.setdefault(fact_id, set()).add(hold_id)
+    return state, Position(at[0], read_instant(at[1]), at[2])
+
+
+def _is_plain(prepared: Prepared) -> bool:
+    draft = prepared.draft
+    return isinstance(draft, Repair) or (isinstance(draft, Assert) and draft.fact.supersedes is None)
+
+
+async def execute(conn: AsyncConnection[Any], calls: Sequence[Call]) -> AsyncCursor[Any]:
+    """Send statements as one message and return the cursor at the result of the last one."""
+    text = "; ".join(statement for statement, _ in calls)
+    cursor = AsyncClientCursor(conn)
+    await cursor.execute(text.encode(), [value for _, values in calls for value in values])
+    while cursor.nextset():
+        pass
+    return cursor

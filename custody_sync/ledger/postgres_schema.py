@@ -1,0 +1,175 @@
+"""Finding, making and upgrading a ledger in a Postgres database.
+
+Nothing is made unless asked for. Of several processes that make or upgrade a ledger at once, one
+does it and the others find it done: each works under an advisory lock, in one transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import resources
+from typing import Any
+
+import psycopg
+from psycopg import AsyncConnection
+
+from custody_sync import errors
+from custody_sync.ledger.postgres_errors import ledger_errors, translate
+from custody_sync.ledger.postgres_sql import read_script, statements
+from custody_sync.ledger.postgres_url import Location
+from custody_sync.ledger.sqlite_errors import throw
+from custody_sync.ledger.storage import Identity
+from custody_sync.runtime import Runtime
+
+Settings = dict[str, bytes]
+
+# Every question has an index for its answer. A plan made while the tables were small would read
+# them from end to end, and would be kept when they no longer are.
+_SESSION = (
+    "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off; "
+    "SET plan_cache_mode = force_generic_plan; SET lock_timeout = '30s'; "
+    "SET idle_in_transaction_session_timeout = '60s'"
+)
+
+
+def steps() -> tuple[str, ...]:
+    """Return the scripts that lead from nothing to the newest schema, one for each version."""
+    folder = resources.files("custody_sync.ledger").joinpath("sql", "postgres")
+    return tuple(sorted(file.name for file in folder.iterdir() if file.name[:4].isdecimal()))
+
+
+async def connect(location: Location, *, create: bool = False) -> AsyncConnection[Any]:
+    """Connect to the database.
+
+    Raises:
+        LedgerNotFound: there is no such database.
+        LedgerUnreachable: nobody answers, or not to us.
+    """
+    try:
+        conn = await AsyncConnection.connect(autocommit=True, **location.parameters)
+    except (psycopg.Error, OSError) as error:
+        throw(_unconnected(error, location, create))
+    try:
+        with ledger_errors(location.name):
+            await prepare_session(conn)
+            encoding = conn.info.parameter_status("server_encoding")
+        if encoding != "UTF8":
+            problem = f"its database is encoded in {encoding}, which cannot hold every text; UTF8 can"
+            raise errors.LedgerError(name=location.name, problem=problem)
+    except BaseException:
+        await conn.close()
+        raise
+    return conn
+
+
+def _unconnected(error: BaseException, location: Location, create: bool) -> errors.LedgerError:
+    # A server that refuses a connection sends no SQLSTATE through libpq.
+    if f'database "{location.parameters.get("dbname")}" does not exist' not in str(error):
+        return translate(error, location.name)
+    if not create:
+        return errors.LedgerNotFound(name=location.name)
+    return errors.LedgerError(name=location.name, problem="its database does not exist; create it first")
+
+
+async def prepare_session(conn: AsyncConnection[Any]) -> None:
+    """Set what every connection of ours needs."""
+    await conn.execute(_SESSION)
+
+
+async def find(
+    conn: AsyncConnection[Any], location: Location, *, create: bool, write: bool, make: Identity
+) -> Settings:
+    """Return the settings of the ledger that is there, made or upgraded where that was asked for.
+
+    Raises:
+        LedgerNotFound: there is none.
+        LedgerTooNew: a newer version made it.
+        LedgerDamaged: the schema is of something else.
+    """
+    with ledger_errors(location.name):
+        found = await _settings(conn, location)
+        if found is not None and _version(found, location) == len(steps()):
+            return found
+        if found is None and not create:
+            raise errors.LedgerNotFound(name=location.name)
+        if not write:
+            problem = "its schema is of an older version; open it once for writing, which upgrades it"
+            raise errors.LedgerError(name=location.name, problem=problem)
+        async with conn.transaction():
+            await conn.execute(_sql(location)["alone"].encode(), {"schema": location.schema})
+            # Somebody else may have been first.
+            found = await _settings(conn, location)
+            done = 0 if found is None else _version(found, location)
+            if found is None:
+                await _make_schema(conn, location)
+            await _advance(conn, location, steps()[done:])
+            if found is None:
+                await _set(conn, location, ledger_id=make.ledger_id.encode(), secret=make.secret)
+            await _set(conn, location, version=str(len(steps())).encode())
+        found = await _settings(conn, location)
+        assert found is not None  # noqa: S101  # it was just made
+        return found
+
+
+async def may_write(conn: AsyncConnection[Any], location: Location) -> bool:
+    """Tell whether this role may append here."""
+    with ledger_errors(location.name):
+        asked = await conn.execute(_sql(location)["may_write"].encode(), {"schema": location.schema})
+        row = await asked.fetchone()
+    return bool(row is not None and row[0])
+
+
+def identity_of(settings: Settings, name: str) -> Identity:
+    """Return what makes a ledger this one."""
+    try:
+        return Identity(settings["ledger_id"].decode(), settings["secret"])
+    except (KeyError, UnicodeDecodeError):
+        throw(errors.LedgerDamaged(name=name, cause="its settings are incomplete"))
+
+
+def new_identity(runtime: Runtime, identity: Identity | None) -> Identity:
+    """Return the identity that a new ledger gets."""
+    return identity or Identity.new(runtime)
+
+
+def _sql(location: Location) -> dict[str, str]:
+    return statements("setup.sql", location.schema)
+
+
+async def _settings(conn: AsyncConnection[Any], location: Location) -> Settings | None:
+    sql = _sql(location)
+    (there,) = await (await conn.execute(sql["has_settings"].encode())).fetchone() or (False,)
+    if not there:
+        return None
+    rows = await (await conn.execute(sql["settings"].encode())).fetchall()
+    return {str(name): bytes(value) for name, value in rows}
+
+
+def _version(settings: Settings, location: Location) -> int:
+    written = settings.get("version", b"").decode(errors="replace")
+    if not written.isdecimal() or int(written) < 1:
+        raise errors.LedgerDamaged(name=location.name, cause="its schema holds other tables")
+    if int(written) > len(steps()):
+        raise errors.LedgerTooNew(name=location.name, found=int(written), known=len(steps()))
+    return int(written)
+
+
+async def _make_schema(conn: AsyncConnection[Any], location: Location) -> None:
+    asked = await conn.execute(_sql(location)["has_schema"].encode(), {"schema": location.schema})
+    (there,) = await asked.fetchone() or (False,)
+    if not there:
+        # The name is a plain identifier, and asking first lets a role work that may make no schema.
+        await conn.execute(f"CREATE SCHEMA {location.schema}".encode())
+
+
+async def _advance(conn: AsyncConnection[Any], location: Location, scripts: Sequence[str]) -> None:
+    try:
+        for script in scripts:
+            await conn.execute(read_script(script, location.schema).encode())
+    except psycopg.errors.DuplicateTable:
+        throw(errors.LedgerDamaged(name=location.name, cause="its schema holds other tables"))
+
+
+async def _set(conn: AsyncConnection[Any], location: Location, **values: bytes) -> None:
+    for name, value in values.items():
+        await conn.execute(_sql(location)["set"].encode(), {"name": name, "value": value})

@@ -1,0 +1,178 @@
+"""Committing groups in Postgres: two messages to the server, and the lock held between them.
+
+The first takes the lock and brings what the rules need, the second carries all changes and the COMMIT.
+Until the second is sent nothing can have been recorded; from then on a lost connection leaves it open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+from psycopg import AsyncConnection
+from psycopg.pq import TransactionStatus
+from psycopg_pool import AsyncConnectionPool
+
+from custody_sync import errors
+from custody_sync.faultpoints import FaultPoint
+from custody_sync.ledger.chain import Prepared
+from custody_sync.ledger.checks import check_calendar
+from custody_sync.ledger.postgres_errors import is_lost, ledger_errors
+from custody_sync.ledger.postgres_rows import Call, Rows, check_keys, execute, read_loaded
+from custody_sync.ledger.replaying import Replay, Stored, prepare_replay
+from custody_sync.ledger.rules import Group
+from custody_sync.ledger.sqlite_errors import throw
+from custody_sync.ledger.state import Position, State
+from custody_sync.runtime import Runtime
+
+
+class Writer:
+    """The one connection of an open ledger that appends.
+
+    Args:
+        name: what errors call the ledger.
+        pool: where the connection comes from, and another one when it is lost.
+        rows: the statements.
+        runtime: clock and fault points.
+    """
+
+    def __init__(
+        self, name: str, pool: AsyncConnectionPool[AsyncConnection[Any]], rows: Rows, runtime: Runtime
+    ) -> None:
+        self._name = name
+        self._pool = pool
+        self._rows = rows
+        self._runtime = runtime
+        self._conn: AsyncConnection[Any] | None = None
+        self._turn = asyncio.Lock()
+
+    async def commit(self, drafts: Sequence[Prepared]) -> list[Any]:
+        """Append a group and return what became of each draft: appended, an earlier event, or refused."""
+        async with self._turn:
+            with ledger_errors(self._name):
+                conn, state, at = await self._begin(drafts)
+                try:
+                    group, loaded = self._group(state, at), frozenset(state.placements)
+                    results = [_admit(group, draft) for draft in drafts]
+                    changes = self._rows.write(group, loaded) if group.appended else []
+                    self._runtime.reach(FaultPoint.BEFORE_COMMIT)
+                except BaseException:
+                    await self._leave(conn)
+                    raise
+                await self._send(conn, changes)
+            self._runtime.reach(FaultPoint.AFTER_COMMIT)
+            return results
+
+    async def restore(self, events: Sequence[Stored]) -> None:
+        """Append events that were admitted before, as they are, right after the head.
+
+        Raises:
+            LedgerBroken: an event does not follow, is not what its hash says, or breaks a rule.
+        """
+        async with self._turn:
+            with ledger_errors(self._name):
+                _, at, drafts = await self._replayed(events)
+                conn, state, now_at = await self._begin(drafts)
+                try:
+                    if now_at != at:
+                        # Somebody appended meanwhile, so they do not follow any more.
+                        prepare_replay(events, now_at, self._name)
+                    loaded = frozenset(state.placements)
+                    replay = Replay(state, now_at, self._runtime.clock.now())
+                    replay.take_all(events, drafts, self._name)
+                    changes = self._rows.write(replay, loaded) if replay.appended else []
+                except BaseException:
+                    await self._leave(conn)
+                    raise
+                await self._send(conn, changes)
+
+    async def _replayed(self, events: Sequence[Stored]) -> tuple[State, Position, list[Prepared]]:
+        conn, state, at = await self._begin([])
+        await self._leave(conn)
+        drafts = prepare_replay(events, at, self._name)
+        for draft in drafts:
+            check_keys(draft)
+        return state, at, drafts
+
+    def _group(self, state: State, at: Position) -> Group:
+        if at.tx_time is not None:
+            check_calendar(at.tx_time, self._name, "its last event is of")
+        return Group(state, at, check_calendar(self._runtime.clock.now(), self._name, "its clock says"))
+
+    async def _begin(self, drafts: Sequence[Prepared]) -> tuple[AsyncConnection[Any], State, Position]:
+        """Take the lock and read what a group depends on; nothing is lost by trying that twice."""
+        calls = self._rows.begin(drafts)
+        try:
+            return await self._lock_and_load(calls)
+        except psycopg.Error as error:
+            if not is_lost(error):
+                raise
+        # The server was restarted, or has cut off an idle connection.
+        await self._pool.check()
+        return await self._lock_and_load(calls)
+
+    async def _lock_and_load(self, calls: Sequence[Call]) -> tuple[AsyncConnection[Any], State, Position]:
+        conn = self._conn
+        try:
+            if conn is None:
+                conn = self._conn = await self._pool.getconn()
+                await conn.execute(self._rows.prepare)
+            row = await (await execute(conn, calls)).fetchone()
+            if row is None:
+                raise ValueError("head")
+            return conn, *read_loaded(row)
+        except BaseException:
+            if conn is not None:
+                await self._leave(conn)
+            raise
+
+    async def _send(self, conn: AsyncConnection[Any], changes: Sequence[Call]) -> None:
+        try:
+            end = await execute(conn, [*changes, ("COMMIT", [])])
+        except psycopg.Error as error:
+            # An error that leaves the connection is one of a change, and the COMMIT after it was skipped.
+            known = not is_lost(error) and conn.info.transaction_status is TransactionStatus.INERROR
+            await self._leave(conn)
+            if known:
+                raise
+            throw(errors.OutcomeUnknown(name=self._name))
+        except BaseException:
+            await self._drop()
+            raise
+        if end.statusmessage != "COMMIT":
+            raise errors.LedgerError(name=self._name, problem="Postgres rolled the transaction back")
+
+    async def _leave(self, conn: AsyncConnection[Any]) -> None:
+        """End a transaction whose changes are not wanted; a connection that cannot is dropped."""
+        try:
+            await conn.execute(b"ROLLBACK")
+        except psycopg.Error:
+            await self._drop()
+        except BaseException:
+            await self._drop()
+            raise
+
+    async def _drop(self) -> None:
+        """Give a connection up; what was prepared on it goes with it."""
+        conn, self._conn = self._conn, None
+        if conn is not None:
+            with contextlib.suppress(psycopg.Error):
+                await conn.close()
+            await self._pool.putconn(conn)
+
+    async def close(self) -> None:
+        """Let go of the connection."""
+        async with self._turn:
+            conn, self._conn = self._conn, None
+            if conn is not None:
+                await self._pool.putconn(conn)
+
+
+def _admit(group: Group, draft: Prepared) -> Any:
+    try:
+        return group.admit(draft)
+    except errors.Refused as refusal:
+        return refusal

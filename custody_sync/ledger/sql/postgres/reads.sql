@@ -1,0 +1,161 @@
+-- The questions a ledger answers; each is one statement, and so of one snapshot.
+-- A page comes with the head it was read at: one row at least, whose other columns may be null.
+
+-- name: head
+SELECT seq, tx_time, hash FROM custody_sync.head WHERE one = 1
+
+-- name: settings
+SELECT name, value FROM custody_sync.settings
+
+-- name: at_instant
+SELECT seq, tx_time, hash FROM custody_sync.events WHERE tx_time <= %(tx_at)s ORDER BY tx_time DESC LIMIT 1
+
+-- A link covers what took effect before it; links of a chain that are in effect and not retracted
+-- took effect in the order of the chain, so no walk along it is needed.
+-- name: believed
+f.effect_seq <= at.seq AND (f.retract_seq IS NULL OR f.retract_seq > at.seq)
+AND f.valid_from <= at.valid_at AND (f.valid_to IS NULL OR f.valid_to > at.valid_at)
+AND (f.forget_seq IS NULL OR f.forget_seq > at.seq)
+AND NOT EXISTS (
+    SELECT FROM custody_sync.facts d
+    WHERE d.root = f.root AND d.effect_seq > f.effect_seq AND d.effect_seq <= at.seq
+    AND (d.retract_seq IS NULL OR d.retract_seq > at.seq) AND d.valid_from <= at.valid_at
+)
+
+-- name: claimed
+f.seq <= at.seq AND (f.effect_seq IS NULL OR f.effect_seq > at.seq)
+AND (f.retract_seq IS NULL OR f.retract_seq > at.seq) AND (f.forget_seq IS NULL OR f.forget_seq > at.seq)
+AND f.valid_from <= at.valid_at AND (f.valid_to IS NULL OR f.valid_to > at.valid_at)
+
+-- At the head, and at no time before it, three sets with an index each hold all that can be believed:
+-- facts that nothing covers, claims, and facts covered only by what begins later than asked.
+-- name: live
+SELECT {columns} FROM custody_sync.facts f
+WHERE f.live AND f.valid_from <= at.valid_at AND (f.valid_to IS NULL OR f.valid_to > at.valid_at){filters}
+ORDER BY f.seq LIMIT %(limit)s
+
+-- name: waiting
+SELECT {columns} FROM custody_sync.facts f
+WHERE f.effect_seq IS NULL AND f.retract_seq IS NULL AND f.forget_seq IS NULL
+AND f.valid_from <= at.valid_at AND (f.valid_to IS NULL OR f.valid_to > at.valid_at){filters}
+ORDER BY f.seq LIMIT %(limit)s
+
+-- name: not_yet_covered
+SELECT {columns} FROM (
+    SELECT DISTINCT d.root FROM custody_sync.facts d WHERE d.supersedes IS NOT NULL AND d.valid_from > at.valid_at
+) later CROSS JOIN LATERAL (
+    SELECT * FROM custody_sync.facts f WHERE f.root = later.root OFFSET 0
+) f
+WHERE NOT f.live AND {believed}{filters} ORDER BY f.seq LIMIT %(limit)s
+
+-- name: any
+SELECT {columns} FROM custody_sync.facts f WHERE {condition}{filters} ORDER BY f.seq LIMIT %(limit)s
+
+-- name: as_of
+WITH found AS ({at}), at AS (
+    SELECT coalesce(max(seq), 0) AS seq, max(tx_time) AS tx_time, max(hash) AS hash,
+        coalesce(%(valid_at)s, greatest(%(now)s, max(tx_time))) COLLATE "C" AS valid_at
+    FROM found
+)
+SELECT at.seq, at.tx_time, at.hash, {fact}
+FROM at LEFT JOIN LATERAL (SELECT * FROM ({sets}) u ORDER BY seq LIMIT %(limit)s) f ON true
+LEFT JOIN custody_sync.sealed s ON s.seq = f.seq ORDER BY f.seq
+
+-- name: get
+SELECT {fact} FROM custody_sync.facts f LEFT JOIN custody_sync.sealed s ON s.seq = f.seq
+WHERE f.fact_id = %(fact_id)s
+
+-- name: history
+SELECT h.seq, h.tx_time, h.hash, e.seq, e.body, e.hash, s.content, s.identity, s.refs
+FROM custody_sync.head h LEFT JOIN LATERAL (
+    SELECT * FROM custody_sync.events WHERE fact_id = %(fact_id)s AND seq > %(after)s
+    ORDER BY seq LIMIT %(limit)s
+) e ON true
+LEFT JOIN custody_sync.sealed s ON s.seq = e.seq WHERE h.one = 1 ORDER BY e.seq
+
+-- name: events
+SELECT e.body, e.hash, s.content, s.content_salt, s.identity, s.identity_salt, s.refs, s.refs_salt
+FROM custody_sync.events e LEFT JOIN custody_sync.sealed s ON s.seq = e.seq
+WHERE e.seq > %(after)s ORDER BY e.seq LIMIT %(limit)s
+
+-- name: spaces
+WITH RECURSIVE step(space) AS (
+    (SELECT space FROM custody_sync.facts WHERE space > %(after)s ORDER BY space LIMIT 1)
+    UNION ALL
+    SELECT (SELECT f.space FROM custody_sync.facts f WHERE f.space > step.space ORDER BY f.space LIMIT 1)
+    FROM step WHERE step.space IS NOT NULL
+)
+SELECT space FROM step WHERE space IS NOT NULL LIMIT %(limit)s
+
+-- name: accounts
+SELECT h.seq, h.tx_time, h.hash, f.* FROM custody_sync.head h LEFT JOIN LATERAL (
+    SELECT f.seq, f.fact_id, f.space, f.subject, f.predicate, f.tx_time, f.retract_seq IS NOT NULL,
+        f.forget_seq IS NOT NULL, f.identity_gone,
+        (SELECT e.tx_time FROM custody_sync.facts d JOIN custody_sync.events e ON e.seq = d.effect_seq
+         WHERE d.root = f.root AND d.effect_seq > f.effect_seq AND d.retract_seq IS NULL
+         ORDER BY d.effect_seq LIMIT 1),
+        ARRAY(SELECT o.hold_id FROM custody_sync.holds o WHERE o.fact_id = f.fact_id)
+    FROM custody_sync.facts f WHERE {where} ORDER BY f.seq LIMIT %(limit)s
+) f ON true WHERE h.one = 1 ORDER BY f.seq
+
+-- name: known
+SELECT c.fact_id, c.standing FROM json_array_elements_text(%(ids)s::json) AS asked(fact_id)
+JOIN custody_sync.claims c ON c.fact_id = asked.fact_id COLLATE "C"
+
+-- name: placements
+SELECT {placement} FROM custody_sync.placements p WHERE p.fact_id = %(fact_id)s ORDER BY p.id
+
+-- name: placements_in
+SELECT h.seq, h.tx_time, h.hash, p.* FROM custody_sync.head h LEFT JOIN LATERAL (
+    SELECT {placement}, p.id FROM custody_sync.placements p
+    WHERE p.state IN ({states}) AND p.id > %(after)s ORDER BY p.id LIMIT %(limit)s
+) p ON true WHERE h.one = 1 ORDER BY p.id
+
+-- name: ended
+SELECT h.seq, h.tx_time, h.hash, p.* FROM custody_sync.head h LEFT JOIN LATERAL (
+    SELECT {placement}, p.id FROM custody_sync.placements p
+    WHERE p.store = %(store)s AND p.state IN ('held', 'kept') AND p.until <= %(now)s AND p.id > %(after)s
+    ORDER BY p.id LIMIT %(limit)s
+) p ON true WHERE h.one = 1 ORDER BY p.id
+
+-- name: owed
+SELECT o.fact_id, o.store FROM custody_sync.owed o JOIN custody_sync.facts f ON f.fact_id = o.fact_id
+WHERE {where} (o.fact_id, o.store) > (%(after_fact)s, %(after_store)s)
+AND (f.valid_to IS NULL OR f.valid_to > %(now)s) ORDER BY o.fact_id, o.store LIMIT %(limit)s
+
+-- name: unaccounted
+SELECT e.place, c.standing, p.state, p.fact_id
+FROM json_to_recordset(%(entries)s::json) AS e(place integer, external_id text, fact_id text)
+LEFT JOIN LATERAL (
+    SELECT * FROM custody_sync.placements o
+    WHERE hashtextextended(o.external_id, 0) = hashtextextended(e.external_id, 0)
+    AND o.store = %(store)s AND o.external_id = e.external_id COLLATE "C"
+    ORDER BY o.state = 'gone', o.fact_id <> e.fact_id COLLATE "C", o.id DESC LIMIT 1
+) p ON true
+LEFT JOIN custody_sync.claims c ON c.fact_id = e.fact_id COLLATE "C"
+WHERE p.id IS NULL OR NOT (
+    p.fact_id = e.fact_id AND (p.state = 'held' OR (p.state = 'kept' AND %(keep)s))
+    AND (p.until IS NULL OR p.until > %(now)s)
+)
+ORDER BY e.place
+
+-- Each table gives its next ids along its index, so that a page costs a page.
+-- name: derived
+WITH ids AS MATERIALIZED (
+    SELECT fact_id FROM ({ids}) i ORDER BY fact_id LIMIT %(limit)s
+)
+SELECT h.seq, h.tx_time, h.hash, h.count, i.fact_id,
+    (SELECT json_agg(json_build_array(e.seq, e.event_id, e.tx_time) ORDER BY e.seq)
+     FROM custody_sync.events e WHERE e.fact_id = i.fact_id),
+    (SELECT json_build_array(c.standing, c.seq) FROM custody_sync.claims c WHERE c.fact_id = i.fact_id),
+    (SELECT json_build_array({fact_row}, f.tx_time) FROM custody_sync.facts f WHERE f.fact_id = i.fact_id),
+    (SELECT json_agg(json_build_array({placement_row}) ORDER BY p.id)
+     FROM custody_sync.placements p WHERE p.fact_id = i.fact_id),
+    (SELECT json_agg(o.store ORDER BY o.store) FROM custody_sync.owed o WHERE o.fact_id = i.fact_id),
+    (SELECT json_agg(json_build_array(o.hold_id, o.seq) ORDER BY o.hold_id)
+     FROM custody_sync.holds o WHERE o.fact_id = i.fact_id)
+FROM custody_sync.head h LEFT JOIN ids i ON true WHERE h.one = 1 ORDER BY i.fact_id
+
+-- name: ids
+(SELECT DISTINCT fact_id FROM {schema}.{table} WHERE fact_id {beyond} %(after)s
+ORDER BY fact_id LIMIT %(limit)s)

@@ -1,0 +1,147 @@
+-- What a group of drafts depends on, and what it changes. Each statement is prepared once a connection,
+-- so that a group costs two messages: one begins, locks and loads, one writes and commits.
+
+-- Whatever is read after this statement, in statements of their own, is read under the lock.
+-- name: lock
+SELECT FROM custody_sync.head WHERE one = 1 FOR UPDATE
+
+-- Asserts that supersede nothing, and repairs, depend on less.
+-- name: load_plain
+SELECT
+    (SELECT json_build_array(seq, tx_time, hash) FROM custody_sync.head WHERE one = 1),
+    (SELECT json_agg(json_build_array(e.event_id, e.body, e.hash, s.content, s.identity, s.refs))
+     FROM json_array_elements_text(%(events)s::json) AS i(event_id)
+     JOIN custody_sync.events e ON e.event_id = i.event_id COLLATE "C"
+     LEFT JOIN custody_sync.sealed s ON s.seq = e.seq),
+    (SELECT json_agg(json_build_array(c.fact_id, c.standing))
+     FROM json_array_elements_text(%(ids)s::json) AS i(fact_id)
+     JOIN custody_sync.claims c ON c.fact_id = i.fact_id COLLATE "C"),
+    NULL, NULL,
+    (SELECT json_agg(json_build_array({placement}))
+     FROM json_to_recordset(%(keys)s::json) AS k(store text, external_id text)
+     JOIN custody_sync.placements p
+        ON hashtextextended(p.external_id, 0) = hashtextextended(k.external_id, 0)
+        AND p.store = k.store COLLATE "C" AND p.external_id = k.external_id COLLATE "C"),
+    NULL, NULL
+
+-- name: load
+WITH ids AS MATERIALIZED (
+    SELECT fact_id COLLATE "C" AS fact_id FROM json_array_elements_text(%(ids)s::json) AS i(fact_id)
+), chained AS MATERIALIZED (
+    SELECT fact_id COLLATE "C" AS fact_id FROM json_array_elements_text(%(chained)s::json) AS i(fact_id)
+), named AS MATERIALIZED (
+    SELECT f.seq, f.fact_id, f.root, f.supersedes FROM ids JOIN custody_sync.facts f USING (fact_id)
+), mine AS MATERIALIZED (
+    SELECT n.* FROM chained JOIN named n USING (fact_id)
+), links AS MATERIALIZED (
+    SELECT l.seq FROM (SELECT DISTINCT root FROM mine) r CROSS JOIN LATERAL (
+        SELECT f.seq FROM custody_sync.facts f
+        WHERE f.root = r.root AND f.effect_seq IS NOT NULL AND f.retract_seq IS NULL
+        ORDER BY f.effect_seq DESC LIMIT %(size)s
+    ) l
+), loaded AS MATERIALIZED (
+    SELECT seq FROM named UNION SELECT seq FROM links
+    UNION SELECT f.seq FROM mine JOIN custody_sync.facts f ON f.fact_id = mine.supersedes
+), facts AS MATERIALIZED (
+    SELECT f.* FROM loaded JOIN custody_sync.facts f USING (seq)
+)
+SELECT
+    (SELECT json_build_array(seq, tx_time, hash) FROM custody_sync.head WHERE one = 1),
+    (SELECT json_agg(json_build_array(e.event_id, e.body, e.hash, s.content, s.identity, s.refs))
+     FROM json_array_elements_text(%(events)s::json) AS i(event_id)
+     JOIN custody_sync.events e ON e.event_id = i.event_id COLLATE "C"
+     LEFT JOIN custody_sync.sealed s ON s.seq = e.seq),
+    (SELECT json_agg(json_build_array(c.fact_id, c.standing)) FROM ids JOIN custody_sync.claims c USING (fact_id)),
+    (SELECT json_agg(json_build_array({fact})) FROM facts f),
+    (SELECT json_agg(seq) FROM links),
+    (SELECT json_agg(json_build_array({placement})) FROM (
+        SELECT p.* FROM facts f JOIN custody_sync.placements p USING (fact_id)
+        UNION SELECT p.* FROM json_to_recordset(%(keys)s::json) AS k(store text, external_id text)
+        JOIN custody_sync.placements p
+            ON hashtextextended(p.external_id, 0) = hashtextextended(k.external_id, 0)
+            AND p.store = k.store COLLATE "C" AND p.external_id = k.external_id COLLATE "C"
+     ) p),
+    (SELECT json_agg(json_build_array(o.fact_id, o.store)) FROM facts f JOIN custody_sync.owed o USING (fact_id)),
+    (SELECT json_agg(json_build_array(o.fact_id, o.hold_id)) FROM facts f JOIN custody_sync.holds o USING (fact_id))
+
+-- name: write
+WITH head AS (
+    UPDATE custody_sync.head SET seq = %(seq)s, tx_time = %(tx_time)s, hash = %(hash)s, count = count + %(count)s
+    WHERE one = 1
+), log AS (
+    INSERT INTO custody_sync.events (seq, event_id, fact_id, tx_time, hash, body)
+    SELECT seq, event_id, fact_id, tx_time, hash, body FROM json_to_recordset(%(events)s::json)
+        AS r(seq bigint, event_id text, fact_id text, tx_time text, hash text, body text)
+), sealed AS (
+    INSERT INTO custody_sync.sealed
+        (seq, content, content_salt, identity, identity_salt, refs, refs_salt)
+    SELECT seq, content, content_salt, identity, identity_salt, refs, refs_salt
+    FROM json_to_recordset(%(sealed)s::json) AS r(seq bigint, content text, content_salt bytea,
+        identity text, identity_salt bytea, refs text, refs_salt bytea)
+), claims AS (
+    INSERT INTO custody_sync.claims (fact_id, standing, seq)
+    SELECT fact_id, standing, seq FROM json_to_recordset(%(claims)s::json)
+        AS r(fact_id text, standing text, seq bigint)
+), facts AS (
+    INSERT INTO custody_sync.facts ({fact_columns}, tx_time)
+    SELECT {fact_columns}, tx_time FROM json_to_recordset(%(facts)s::json) AS r(
+        fact_id text, seq bigint, root text, supersedes text, space text, subject text, predicate text,
+        provenance text, valid_from text, valid_to text, actor text, receipt_id text, effect_seq bigint,
+        retract_seq bigint, forget_seq bigint, live boolean, identity_gone boolean, tx_time text)
+)
+INSERT INTO custody_sync.placements ({placement_columns})
+SELECT {placement_columns} FROM json_to_recordset(%(placements)s::json) AS r(
+    store text, external_id text, fact_id text, scope text, stored_at text, until text, state text,
+    outcome text, id bigint)
+
+-- name: drop_placements
+DELETE FROM custody_sync.placements p
+USING json_to_recordset(%(rows)s::json) AS r(store text, external_id text, fact_id text)
+WHERE hashtextextended(p.external_id, 0) = hashtextextended(r.external_id, 0)
+    AND p.store = r.store COLLATE "C" AND p.external_id = r.external_id COLLATE "C"
+    AND p.fact_id = r.fact_id COLLATE "C"
+
+-- name: change_facts
+UPDATE custody_sync.facts f SET effect_seq = r.effect_seq, retract_seq = r.retract_seq,
+    forget_seq = r.forget_seq, live = r.live, identity_gone = r.identity_gone,
+    space = r.space, subject = r.subject, predicate = r.predicate
+FROM json_to_recordset(%(rows)s::json) AS r(seq bigint, effect_seq bigint, retract_seq bigint,
+    forget_seq bigint, live boolean, identity_gone boolean, space text, subject text, predicate text)
+WHERE f.seq = r.seq
+
+-- name: settle_owed
+DELETE FROM custody_sync.owed o USING json_to_recordset(%(rows)s::json) AS r(fact_id text, store text)
+WHERE o.fact_id = r.fact_id COLLATE "C" AND o.store = r.store COLLATE "C"
+
+-- name: add_owed
+INSERT INTO custody_sync.owed (fact_id, store)
+SELECT fact_id, store FROM json_to_recordset(%(rows)s::json) AS r(fact_id text, store text)
+ON CONFLICT DO NOTHING
+
+-- name: release_holds
+DELETE FROM custody_sync.holds o USING json_to_recordset(%(rows)s::json) AS r(fact_id text, hold_id text)
+WHERE o.fact_id = r.fact_id COLLATE "C" AND o.hold_id = r.hold_id COLLATE "C"
+
+-- name: add_holds
+INSERT INTO custody_sync.holds (fact_id, hold_id, seq)
+SELECT fact_id, hold_id, seq FROM json_to_recordset(%(rows)s::json)
+    AS r(fact_id text, hold_id text, seq bigint)
+
+-- name: erase_content
+UPDATE custody_sync.sealed SET content = NULL, content_salt = NULL
+WHERE seq IN (SELECT seq FROM custody_sync.events WHERE fact_id = %(fact_id)s)
+
+-- The forget's own reason stays: it is the record of why nothing else is left.
+-- name: erase_identity
+UPDATE custody_sync.sealed SET identity = NULL, identity_salt = NULL
+WHERE seq IN (SELECT seq FROM custody_sync.events WHERE fact_id = %(fact_id)s AND seq < %(seq)s)
+
+-- name: erase_refs
+UPDATE custody_sync.sealed SET refs = NULL, refs_salt = NULL
+WHERE seq IN (SELECT seq FROM custody_sync.events WHERE fact_id = %(fact_id)s AND seq <= %(seq)s)
+
+-- name: note_erasure
+INSERT INTO custody_sync.notes AS n (topic, key, value, holder, since)
+VALUES ('erasure', %(fact_id)s, %(what)s, %(holder)s, %(since)s)
+ON CONFLICT (topic, key) DO UPDATE SET value = greatest(n.value, excluded.value),
+    holder = excluded.holder, xid = excluded.xid
