@@ -34,6 +34,7 @@ from custody_sync.ledger.sqlite_connection import Connection
 from custody_sync.ledger.sqlite_erasure import Due, drop_named, due, forget_due
 from custody_sync.ledger.sqlite_errors import damage, ledger_errors, throw, translate
 from custody_sync.ledger.sqlite_files import Location, is_writable
+from custody_sync.ledger.sqlite_reading import LATER, within_bounds
 from custody_sync.ledger.sqlite_rows import note_erasures, position
 from custody_sync.ledger.state import Appended
 from custody_sync.ledger.storage import Identity
@@ -304,6 +305,24 @@ class JsonlStorage(Embedded):
                 return query(conn, *args)
             finally:
                 conn.leave()
+
+    def _ask_at_once(self, query: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        if not self._turn.acquire(blocking=False):
+            return LATER
+        try:
+            if self._closed or not self._image.is_current():
+                return LATER
+            conn = self._image.conn
+            conn.begin()
+            try:
+                return within_bounds(conn, query, args)
+            finally:
+                conn.leave()
+        except Exception:
+            # Whatever it is, asking once more says it properly.
+            return LATER
+        finally:
+            self._turn.release()
 
     def _close_reading(self) -> None:
         self._closed = True

@@ -119,6 +119,10 @@ class Image:
                 # What was changed may stand before what is new.
                 self._begin_anew(alone)
 
+    def is_current(self) -> bool:
+        """Tell whether there is nothing to take in."""
+        return self.log.is_in_place() and self.log.state() == self._seen
+
     def _begin_anew(self, alone: bool) -> None:
         """Read the log from its start; what was known stays until all of it was read."""
         fresh = Image(self._files, self._lock, self._runtime, self._secret, write=self._write)

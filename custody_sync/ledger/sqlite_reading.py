@@ -82,27 +82,12 @@ class Reading:
             if self._closed:
                 return LATER
             self._file.check()
-            return self._transact(self._within_bounds, (query, args))
+            return self._transact(within_bounds, (query, args))
         except Exception:
             # Whatever it is, asking once more says it properly.
             return LATER
         finally:
             self._one_at_a_time.release()
-
-    def _within_bounds(self, conn: Connection, query: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        pieces = 0
-
-        def stop() -> bool:
-            nonlocal pieces
-            pieces += 1
-            return pieces > BRIEF
-
-        # SQLite counts on from one use of a statement to the next, so the first look may come at once.
-        conn.set_progress_handler(stop, PIECE)
-        try:
-            return query(conn, *args)
-        finally:
-            conn.set_progress_handler(None, 0)
 
     def _ask_of_one_state(self, query: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         for _ in range(TRIES):
@@ -152,3 +137,24 @@ class Reading:
         with self._one_at_a_time:
             self._closed = True
             self._conn.close()
+
+
+def within_bounds(conn: Connection, query: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """Answer a question if that takes no more than a moment.
+
+    Raises:
+        sqlite3.OperationalError: it takes longer.
+    """
+    pieces = 0
+
+    def stop() -> bool:
+        nonlocal pieces
+        pieces += 1
+        return pieces > BRIEF
+
+    # SQLite counts on from one use of a statement to the next, so the first look may come at once.
+    conn.set_progress_handler(stop, PIECE)
+    try:
+        return query(conn, *args)
+    finally:
+        conn.set_progress_handler(None, 0)
