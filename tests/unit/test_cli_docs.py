@@ -9,7 +9,7 @@ from typing import Any
 
 import typer.main
 
-from custody_sync.cli.main import COMMANDS, app
+from custody_sync.cli.main import COMMANDS, GROUPS, app
 from custody_sync.settings import load_settings
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
@@ -18,8 +18,16 @@ _GENERATED = re.compile(r"(?<=<!-- commands -->\n).*(?=<!-- end of commands -->)
 
 def _reference() -> str:
     """Render every command's description, arguments and options."""
+    return "\n" + "\n".join(_section(name, command) for name, command in _commands().items())
+
+
+def _commands() -> dict[str, Any]:
+    """Return every command by all of its words."""
     group: Any = typer.main.get_command(app)
-    return "\n" + "\n".join(_section(name, group.commands[name]) for name in COMMANDS)
+    found = {name: group.commands[name] for name in COMMANDS}
+    for noun, verbs in GROUPS.items():
+        found |= {f"{noun} {verb}": group.commands[noun].commands[verb] for verb in verbs}
+    return found
 
 
 def _section(name: str, command: Any) -> str:
@@ -64,9 +72,8 @@ def test_every_status_of_the_page_is_in_the_help() -> None:
 
 def test_every_option_explains_itself() -> None:
     """An option without a help text or with a bare type as its value is not finished."""
-    group: Any = typer.main.get_command(app)
-    for name in COMMANDS:
-        for option in group.commands[name].params:
+    for name, command in _commands().items():
+        for option in command.params:
             if option.param_type_name == "option":
                 assert option.help, (name, option.name)
                 assert option.is_flag or option.metavar, (name, option.name)

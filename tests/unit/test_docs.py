@@ -27,7 +27,13 @@ from custody_sync.testing import RULES, MemoryStore, check_store
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
-RUNNABLE = ("README.md", "docs/guide.md", "docs/proof-of-deletion.md", "docs/writing-an-adapter.md")
+RUNNABLE = (
+    "README.md",
+    "docs/backup-and-restore.md",
+    "docs/guide.md",
+    "docs/proof-of-deletion.md",
+    "docs/writing-an-adapter.md",
+)
 OUTLINED = ("docs/stores/langgraph.md", "docs/stores/pgvector.md")
 """Pages that show the lines to add beside a client that only the reader has."""
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
