@@ -336,6 +336,8 @@ class Event:
     sealed: Mapping[str, Mapping[str, Json]]
     prev: str
     hash: str
+    erased: tuple[str, ...] = ()
+    """The sections that an erasure took; the hash still covers the commitments to them."""
 
     @property
     def reason(self) -> str | None:

@@ -12,13 +12,14 @@ from typing import Any
 
 from custody_sync.errors import DuplicateEvent, LedgerBroken, Refused
 from custody_sync.ledger.chain import Prepared
+from custody_sync.ledger.consequences import stand_in
 from custody_sync.ledger.drafts import Assert, Confirm, Place, Remove
 from custody_sync.ledger.redrafting import redraft
-from custody_sync.ledger.rows import FactRow, PlacementRow
+from custody_sync.ledger.rows import FactRow, place_of
 from custody_sync.ledger.rules import RULES, Group
 from custody_sync.ledger.state import Appended, Position, State
 from custody_sync.ledger.stored import Stored, problem_of, read_stored
-from custody_sync.model import ERASED_ID, REPAIR_MIN_AGE, Outcome, PlacementState
+from custody_sync.model import REPAIR_MIN_AGE
 
 
 def prepare_replay(events: Sequence[Stored], after: Position, name: str) -> list[Prepared]:
@@ -79,12 +80,12 @@ class Replay(Group):
         if isinstance(draft, Remove) and "refs" not in prepared.sections:
             if draft.fact_id not in self.state.facts:
                 raise self._unknown(draft.fact_id)
-            self._stand_in(self.state.facts[draft.fact_id], [draft.store])
+            self._stand_in(self.state.facts[draft.fact_id], [draft.store], stored.seq)
         else:
             RULES[type(draft)](self, prepared, draft, stored.seq)
         if isinstance(draft, Assert | Confirm | Place) and not draft.placements and data["stores"]:
             stores: Any = data["stores"]
-            self._stand_in(self.state.facts[draft.fact_id], stores)
+            self._stand_in(self.state.facts[draft.fact_id], stores, stored.seq)
         self.position = stored.position()
         prev = str(stored.doc["prev"])
         self.appended.append(
@@ -111,22 +112,11 @@ class Replay(Group):
         if "refs" not in left:
             state.dereferenced.pop(fact_id, None)
 
-    def _stand_in(self, fact: FactRow, stores: Sequence[str]) -> None:
-        for store in stores:
-            external_id = f"{ERASED_ID}{fact.seq}"
-            if (store, external_id) not in self.state.placements:
-                self.state.new_placement(
-                    PlacementRow(
-                        store=store,
-                        external_id=external_id,
-                        fact_id=fact.fact_id,
-                        scope=None,
-                        stored_at=None,
-                        until=fact.valid_to,
-                        state=PlacementState.GONE,
-                        outcome=Outcome.VERIFIED,
-                    )
-                )
+    def _stand_in(self, fact: FactRow, stores: Sequence[str], seq: int) -> None:
+        for nth, store in enumerate(stores):
+            row = stand_in(fact, store, place_of(seq, nth))
+            if row.record not in self.state.placements:
+                self.state.new_placement(row)
 
     def _is_stale(self, stored_at: datetime | None) -> bool:
         # No clock is asked again; that a placement was dated at all was asked of every one.

@@ -8,6 +8,10 @@ from custody_sync.model import PlacementState
 
 Key = tuple[str, str]
 """(store, external id)."""
+RecordKey = tuple[str, str, str]
+"""(store, external id, fact id): an entry that was seen gone may turn up again as another fact's."""
+MAX_PLACEMENTS = 1 << 16
+"""No event names more, and every id stays a safe integer."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,11 +53,23 @@ class PlacementRow:
     until: str | None
     state: PlacementState
     outcome: str | None = None
+    id: int = 0
+    """Its place among all placements, by the event that put it on record: see `place_of`."""
 
     @property
     def key(self) -> Key:
         """Where it is."""
         return self.store, self.external_id
+
+    @property
+    def record(self) -> RecordKey:
+        """Which fact's record it is, and where."""
+        return self.store, self.external_id, self.fact_id
+
+
+def place_of(seq: int, nth: int) -> int:
+    """Return the id of the nth placement of an event: the order of placements follows from the log alone."""
+    return seq * MAX_PLACEMENTS + nth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from custody_sync import errors
 from custody_sync.ledger.chain import Prepared, same_event, seal
+from custody_sync.ledger.consequences import Consequences
 from custody_sync.ledger.drafts import (
     Assert,
     Confirm,
@@ -23,8 +24,8 @@ from custody_sync.ledger.drafts import (
     Repair,
     Retract,
 )
-from custody_sync.ledger.rows import FactRow, PlacementRow
-from custody_sync.ledger.state import Appended, Position, State
+from custody_sync.ledger.rows import FactRow, PlacementRow, place_of
+from custody_sync.ledger.state import Appended, Position
 from custody_sync.model import (
     PLACEMENT_MAX_AGE,
     REPAIR_MIN_AGE,
@@ -40,23 +41,8 @@ from custody_sync.model import (
 TICK = timedelta(microseconds=1)
 
 
-class Group:
-    """One group of drafts being decided on at the end of the log.
-
-    Args:
-        state: the rows the drafts depend on; changes are collected in it.
-        position: the committed head.
-        now: the ledger's clock, read inside the transaction.
-    """
-
-    def __init__(self, state: State, position: Position, now: datetime) -> None:
-        self.state = state
-        self.position = position
-        self.now = now
-        self.tx = now
-        """The time of the event being decided on: what follows from it depends on the log alone."""
-        self.appended: list[Appended] = []
-        self._admitted: dict[str, Appended] = {}
+class Group(Consequences):
+    """One group of drafts being decided on at the end of the log."""
 
     def admit(self, prepared: Prepared) -> Appended | Event:
         """Append one draft, or refuse it by name and change nothing.
@@ -70,7 +56,7 @@ class Group:
         draft = prepared.draft
         known = self._admitted.get(draft.event_id) or self.state.events.get(draft.event_id)
         if known is not None:
-            if same_event(prepared, event_of(known)):
+            if same_event(prepared, event_of(known), self._erased.get(known.seq, ())):
                 return known
             raise errors.DuplicateEvent(event_id=draft.event_id)
         last = self.position.tx_time
@@ -113,7 +99,7 @@ class Group:
         self.state.add_fact(row)
         if fact.provenance is not Provenance.CLAIMED:
             self._take_effect(row, seq, draft.kept)
-        self._hold_placements(prepared.placements, row)
+        self._hold_placements(prepared.placements, row, seq)
 
     def _confirm(self, prepared: Prepared, draft: Confirm, seq: int) -> None:
         row = self._asserted(draft.fact_id)
@@ -124,7 +110,7 @@ class Group:
             self._check_replacement(row, target)
         self._check_placements(draft.placements, draft.fact_id)
         self._take_effect(row, seq, draft.kept)
-        self._hold_placements(prepared.placements, row)
+        self._hold_placements(prepared.placements, row, seq)
 
     def _retract(self, prepared: Prepared, draft: Retract, seq: int) -> None:
         row = self._asserted(draft.fact_id)
@@ -156,7 +142,10 @@ class Group:
             row.space = row.subject = row.predicate = ""
         self.state.touch(row)
         self.state.forgotten[row.fact_id] = (row.identity_gone, seq)
-        self._dereference_if_gone(row)
+        self._erase(row.fact_id, "content", seq)
+        if draft.identity:
+            self._erase(row.fact_id, "identity", seq)
+        self._dereference_if_gone(row, seq)
 
     def _hold(self, prepared: Prepared, draft: Hold, seq: int) -> None:
         row = self.state.facts.get(draft.fact_id)
@@ -188,12 +177,11 @@ class Group:
             if standing is Standing.REPAIRED:
                 raise errors.AlreadyRecorded(fact_id=draft.fact_id, store=None, external_id=None)
         else:
-            row = self.state.placements.get((draft.store, draft.external_id))
-            if row is not None and row.fact_id == draft.fact_id:
+            if (draft.store, draft.external_id, draft.fact_id) in self.state.placements:
                 raise errors.AlreadyRecorded(
                     fact_id=draft.fact_id, store=draft.store, external_id=draft.external_id
                 )
-            self._check_owner(row, draft.fact_id)
+            self._check_owner(draft.store, draft.external_id, draft.fact_id)
             self.state.new_placement(
                 PlacementRow(
                     store=draft.store,
@@ -204,6 +192,7 @@ class Group:
                     until=None,
                     state=PlacementState.DUE,
                     outcome=Outcome.STARTED,
+                    id=place_of(seq, 0),
                 )
             )
         if standing is not Standing.REPAIRED:
@@ -218,15 +207,15 @@ class Group:
             if held.state is PlacementState.HELD and held.store in {p.store for p in draft.placements}:
                 raise errors.AlreadyPlaced(store=held.store, fact_id=draft.fact_id)
         self._check_placements(draft.placements, draft.fact_id)
-        self._hold_placements(prepared.placements, row)
+        self._hold_placements(prepared.placements, row, seq)
         self.state.settle(row.fact_id, {p.store for p in draft.placements})
 
     def _remove(self, prepared: Prepared, draft: Remove, seq: int) -> None:
         if draft.fact_id not in self.state.claims:
             raise errors.UnknownFact(fact_id=draft.fact_id)
-        row = self.state.placements.get((draft.store, draft.external_id))
-        self._check_owner(row, draft.fact_id)
-        if row is None or row.fact_id != draft.fact_id:
+        self._check_owner(draft.store, draft.external_id, draft.fact_id)
+        row = self.state.placements.get((draft.store, draft.external_id, draft.fact_id))
+        if row is None:
             self._check_settled(draft)
             row = PlacementRow(
                 store=draft.store,
@@ -236,6 +225,7 @@ class Group:
                 stored_at=None if draft.stored_at is None else format_instant(draft.stored_at),
                 until=None,
                 state=PlacementState.DUE,
+                id=place_of(seq, 0),
             )
             self.state.new_placement(row)
         elif row.state is PlacementState.HELD and not self._ended(row.until):
@@ -246,7 +236,7 @@ class Group:
         self.state.move(row, PlacementState.GONE if draft.outcome is Outcome.VERIFIED else PlacementState.DUE)
         fact = self.state.facts.get(draft.fact_id)
         if fact is not None:
-            self._dereference_if_gone(fact)
+            self._dereference_if_gone(fact, seq)
 
     # --- what the rules share ---------------------------------------------------------------
 
@@ -293,16 +283,18 @@ class Group:
 
     def _check_placements(self, placements: tuple[Placement, ...], fact_id: str) -> None:
         for p in placements:
-            row = self.state.placements.get((p.store, p.external_id))
-            if row is not None and row.fact_id != fact_id:
-                raise errors.SharedEntry(store=p.store, external_id=p.external_id, fact_id=row.fact_id)
-            if row is not None or self._is_stale(p.stored_at):
+            rows = self.state.found_at.get((p.store, p.external_id), ())
+            for row in rows:
+                if row.fact_id != fact_id:
+                    raise errors.SharedEntry(store=p.store, external_id=p.external_id, fact_id=row.fact_id)
+            if rows or self._is_stale(p.stored_at):
                 raise errors.StalePlacement(store=p.store, external_id=p.external_id, fact_id=fact_id)
 
-    def _check_owner(self, row: PlacementRow | None, fact_id: str) -> None:
+    def _check_owner(self, store: str, external_id: str, fact_id: str) -> None:
         """An external id that stands for another fact is never taken up for removal."""
-        if row is not None and row.fact_id != fact_id and row.state is not PlacementState.GONE:
-            raise errors.StillBelieved(fact_id=row.fact_id, store=row.store, external_id=row.external_id)
+        for row in self.state.found_at.get((store, external_id), ()):
+            if row.fact_id != fact_id and row.state is not PlacementState.GONE:
+                raise errors.StillBelieved(fact_id=row.fact_id, store=store, external_id=external_id)
 
     def _check_settled(self, draft: Remove) -> None:
         """An unrecorded entry of a fact that is, or may become, believed could be a write under way."""
@@ -313,59 +305,6 @@ class Group:
             raise errors.StillBelieved(
                 fact_id=draft.fact_id, store=draft.store, external_id=draft.external_id
             )
-
-    def _take_effect(self, row: FactRow, seq: int, kept: tuple[str, ...]) -> None:
-        chain = self.state.chains.setdefault(row.root, [])
-        if chain:
-            covered = chain[-1]
-            covered.live = False
-            self.state.touch(covered)
-            self._end_placements(covered, kept)
-            self.state.settle(covered.fact_id, self.state.owed.get(covered.fact_id, ()))
-        row.effect_seq = seq
-        row.live = True
-        self.state.touch(row)
-        chain.append(row)
-
-    def _restore(self, row: FactRow) -> None:
-        """The last link was retracted: this one is believed again and owed to the stores that let it go."""
-        if row.forget_seq is not None:
-            return
-        row.live = True
-        self.state.touch(row)
-        holding: set[str] = set()
-        stores: set[str] = set()
-        for placement in self.state.placements_of(row.fact_id):
-            stores.add(placement.store)
-            if placement.state is PlacementState.KEPT:
-                self.state.move(placement, PlacementState.HELD)
-            if placement.state is PlacementState.HELD:
-                holding.add(placement.store)
-        if not self._ended(row.valid_to):
-            self.state.owe(row.fact_id, sorted(stores - holding))
-
-    def _end_placements(self, row: FactRow, kept: tuple[str, ...]) -> None:
-        for placement in self.state.placements_of(row.fact_id):
-            if placement.state is PlacementState.HELD and placement.store in kept:
-                self.state.move(placement, PlacementState.KEPT)
-            elif placement.state in (PlacementState.HELD, PlacementState.KEPT):
-                self.state.move(placement, PlacementState.DUE)
-
-    def _hold_placements(self, placements: tuple[PlacementRow, ...], row: FactRow) -> None:
-        for placement in placements:
-            placement.until = row.valid_to
-            self.state.new_placement(placement)
-
-    def _ended(self, valid_to: str | None) -> bool:
-        return valid_to is not None and valid_to <= format_instant(self.tx)
-
-    def _dereference_if_gone(self, row: FactRow) -> None:
-        left = self.state.placements_of(row.fact_id)
-        if row.identity_gone and all(p.state is PlacementState.GONE for p in left):
-            self.state.dereferenced[row.fact_id] = None
-        else:
-            # An entry found since has to be addressed still.
-            self.state.dereferenced.pop(row.fact_id, None)
 
 
 RULES: dict[type, Callable[..., None]] = {

@@ -11,6 +11,7 @@ from typing import Any
 
 from custody_sync.canonical import is_text
 from custody_sync.ledger.answers import (
+    STANDINGS,
     Row,
     account_of,
     event_at,
@@ -79,6 +80,12 @@ def head(conn: sqlite3.Connection) -> Head:
     """Return the committed head."""
     (at,) = conn.execute("SELECT seq, tx_time, hash FROM head").fetchall()
     return head_of(at)
+
+
+def _present(conn: sqlite3.Connection, now: datetime) -> str:
+    """Return the later of the clock and the head: what has ended does not go on when a clock goes back."""
+    (tx_time,) = conn.execute("SELECT tx_time FROM head").fetchone()
+    return max(format_instant(now), tx_time or "")
 
 
 def head_at(conn: sqlite3.Connection, tx_at: datetime | None) -> Head:
@@ -212,9 +219,14 @@ def accounts(
 def known(conn: sqlite3.Connection, ids: list[str]) -> dict[str, Standing]:
     """Return the standing of every id asked for."""
     query = "SELECT fact_id, standing FROM claims WHERE fact_id IN (SELECT value FROM json_each(?))"
-    asked = json.dumps([fact_id for fact_id in ids if is_text(fact_id)])
-    found = {fact_id: Standing(standing) for fact_id, standing in conn.execute(query, (asked,))}
-    return {fact_id: found.get(fact_id, Standing.UNKNOWN) for fact_id in ids}
+    text = json.dumps(ids)
+    if "\\u" in text:
+        # SQLite's JSON functions could not give back what no ledger can hold.
+        text = json.dumps([fact_id for fact_id in ids if is_text(fact_id)])
+    found = dict.fromkeys(ids, Standing.UNKNOWN)
+    for fact_id, standing in conn.execute(query, (text,)):
+        found[fact_id] = STANDINGS[standing]
+    return found
 
 
 def placements(conn: sqlite3.Connection, fact_id: str) -> list[Placement]:
@@ -245,7 +257,7 @@ def ended(conn: sqlite3.Connection, store: str, limit: int, after: int, now: dat
     rows = conn.execute(
         f"SELECT {_PLACEMENT}, id FROM placements WHERE store = ? AND state IN ('held', 'kept') "
         "AND until <= ? AND id > ? ORDER BY id LIMIT ?",
-        (store, format_instant(now), after, limit + 1),
+        (store, _present(conn, now), after, limit + 1),
     ).fetchall()
     more = len(rows) > limit
     rows = rows[:limit]
@@ -267,7 +279,7 @@ def owed(
         "fact": fact_id,
         "after_fact": after[0],
         "after_store": after[1],
-        "now": format_instant(now),
+        "now": _present(conn, now),
         "n": limit,
     }
     return list(conn.execute(query, parameters))
@@ -289,6 +301,9 @@ def unaccounted(
     WHERE p.id IS NULL OR NOT (
         p.fact_id = e.value AND (p.state = 'held' OR (p.state = 'kept' AND :keep))
         AND (p.until IS NULL OR p.until > :now)
+    ) AND NOT EXISTS (
+        SELECT 1 FROM placements o WHERE o.store = :store AND o.external_id = e.key
+        AND (o.state <> 'gone', o.fact_id = e.value, o.id) > (p.state <> 'gone', p.fact_id = e.value, p.id)
     )
     """
     asked, text = pairs, json.dumps(pairs)
@@ -296,7 +311,7 @@ def unaccounted(
         # No fact has an empty id, so it stands for one that cannot be.
         asked = {key: fact_id if is_text(fact_id) else "" for key, fact_id in pairs.items() if is_text(key)}
         text = json.dumps(asked)
-    parameters = {"pairs": text, "store": store, "keep": keep, "now": format_instant(now)}
+    parameters = {"pairs": text, "store": store, "keep": keep, "now": _present(conn, now)}
     found = [
         unaccounted_of(external_id, pairs[external_id], standing, state, owner)
         for external_id, standing, state, owner in conn.execute(query, parameters)

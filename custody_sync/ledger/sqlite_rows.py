@@ -14,14 +14,14 @@ from custody_sync.ledger.replaying import Replay, Stored, prepare_replay
 from custody_sync.ledger.rows import FactRow, PlacementRow
 from custody_sync.ledger.rules import Group
 from custody_sync.ledger.state import Needs, Position, State
-from custody_sync.model import ERASED_ID, Outcome, PlacementState, Standing, format_instant, read_instant
+from custody_sync.model import PlacementState, Standing, format_instant, read_instant
 
 FACT = (
     "fact_id, seq, root, supersedes, space, subject, predicate, provenance, valid_from, valid_to, "
     "actor, receipt_id, effect_seq, retract_seq, forget_seq, live, identity_gone"
 )
 _FACT_COLUMNS = FACT.split(", ")
-PLACEMENT = "store, external_id, fact_id, scope, stored_at, until, state, outcome"
+PLACEMENT = "store, external_id, fact_id, scope, stored_at, until, state, outcome, id"
 _GIVEN = "(SELECT value FROM json_each(?))"
 _AT_ONCE = (32, 16, 8, 4, 2, 1)
 """Rows of one INSERT; few sizes keep its statements cached, and 32 rows stay under 999 parameters."""
@@ -110,8 +110,7 @@ def _load_placements_of(conn: sqlite3.Connection, state: State, fact_ids: Iterab
 def _load_placements_at(conn: sqlite3.Connection, state: State, needs: Needs) -> None:
     by_store: dict[str, list[str]] = {}
     for store, external_id in needs.keys:
-        if (store, external_id) not in state.placements:
-            by_store.setdefault(store, []).append(external_id)
+        by_store.setdefault(store, []).append(external_id)
     query = f"SELECT {PLACEMENT} FROM placements WHERE store = ? AND external_id IN {_GIVEN}"
     for store, external_ids in by_store.items():
         for row in conn.execute(query, (store, json.dumps(external_ids))):
@@ -135,9 +134,9 @@ def fact_row(row: tuple[object, ...]) -> FactRow:
     return FactRow(**values)
 
 
-def placement_row(row: tuple[str, ...]) -> PlacementRow:
+def placement_row(row: tuple[Any, ...]) -> PlacementRow:
     """Return the placement of the columns `PLACEMENT`."""
-    store, external_id, fact_id, scope, stored_at, until, state, outcome = row
+    store, external_id, fact_id, scope, stored_at, until, state, outcome, place = row
     return PlacementRow(
         store=store,
         external_id=external_id,
@@ -147,6 +146,7 @@ def placement_row(row: tuple[str, ...]) -> PlacementRow:
         until=until,
         state=PlacementState(state),
         outcome=outcome,
+        id=place,
     )
 
 
@@ -158,18 +158,25 @@ def write(conn: sqlite3.Connection, group: Group) -> dict[str, list[bytes]]:
         rows = [(fact_id, standing.value, seq) for fact_id, (standing, seq) in state.new_claims.items()]
         _insert(conn, "claims (fact_id, standing, seq)", rows)
     _write_facts(conn, group)
+    if state.dropped_placements:
+        conn.executemany(
+            "DELETE FROM placements WHERE store = ? AND external_id = ? AND fact_id = ?",
+            list(state.dropped_placements),
+        )
     if state.changed_placements:
         _insert(
             conn,
             f"placements ({PLACEMENT})",
             [
-                (p.store, p.external_id, p.fact_id, p.scope, p.stored_at, p.until, p.state.value, p.outcome)
+                (
+                    p.store, p.external_id, p.fact_id, p.scope, p.stored_at, p.until, p.state.value,
+                    p.outcome, p.id,
+                )
                 for p in state.changed_placements.values()
             ],
-            "ON CONFLICT (store, external_id) DO UPDATE SET fact_id = excluded.fact_id, "
-            "scope = excluded.scope, stored_at = excluded.stored_at, until = excluded.until, "
-            "state = excluded.state, outcome = excluded.outcome",
-        )
+            "ON CONFLICT (store, external_id, fact_id) DO UPDATE SET "
+            "state = excluded.state, outcome = excluded.outcome, id = excluded.id",
+        )  # fmt: skip
     _write_sides(conn, state)
     erased = _erase_forgotten(conn, group)
     _dereference(conn, group)
@@ -277,22 +284,13 @@ def _erase_forgotten(conn: sqlite3.Connection, group: Group) -> dict[str, list[b
 
 
 def _dereference(conn: sqlite3.Connection, group: Group) -> None:
-    """Take the ids of a fact's removed entries: one placement a store stands for them from now on."""
-    for fact_id in group.state.dereferenced:
-        fact = group.state.facts[fact_id]
+    """Take the ids and scopes of a fact's removed entries."""
+    for fact_id, seq in group.state.dereferenced.items():
         conn.execute(
             "UPDATE sealed SET refs = NULL, refs_salt = NULL "
-            "WHERE seq IN (SELECT seq FROM events WHERE fact_id = ?)",
-            (fact_id,),
+            "WHERE seq IN (SELECT seq FROM events WHERE fact_id = ?) AND seq <= ?",
+            (fact_id, seq),
         )
-        stores = conn.execute(
-            "SELECT store FROM placements WHERE fact_id = ? GROUP BY store ORDER BY min(id)", (fact_id,)
-        ).fetchall()
-        conn.execute("DELETE FROM placements WHERE fact_id = ?", (fact_id,))
-        erased = f"{ERASED_ID}{fact.seq}"
-        gone = (fact_id, None, None, fact.valid_to, PlacementState.GONE.value, Outcome.VERIFIED.value)
-        rows = [(store, erased, *gone) for (store,) in stores]
-        _insert(conn, f"placements ({PLACEMENT})", rows)
 
 
 def note_erasures(conn: sqlite3.Connection, group: Group, *, values: bool = True) -> None:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from custody_sync.ledger.chain import Prepared
+from custody_sync.ledger.chain import Prepared, new_event
 from custody_sync.ledger.drafts import Assert, Confirm, Place, Remove, Repair, Retract
-from custody_sync.ledger.rows import FactRow, Key, PlacementRow
+from custody_sync.ledger.rows import FactRow, Key, PlacementRow, RecordKey
 from custody_sync.model import Event, PlacementState, Standing
 
 
@@ -65,34 +65,37 @@ class State:
     facts: dict[str, FactRow] = field(default_factory=dict)
     chains: dict[str, list[FactRow]] = field(default_factory=dict)
     """By root: the links in effect and not retracted, in order of effect; at least the last few."""
-    placements: dict[Key, PlacementRow] = field(default_factory=dict)
-    held_by: dict[str, set[Key]] = field(default_factory=dict)
-    """By fact id: where its placements are."""
+    placements: dict[RecordKey, PlacementRow] = field(default_factory=dict)
+    held_by: dict[str, list[PlacementRow]] = field(default_factory=dict)
+    """By fact id: its placements."""
+    found_at: dict[Key, list[PlacementRow]] = field(default_factory=dict)
+    """By entry: its placements, of which one at most is not gone."""
     holds: dict[str, set[str]] = field(default_factory=dict)
     owed: dict[str, set[str]] = field(default_factory=dict)
 
     new_claims: dict[str, tuple[Standing, int]] = field(default_factory=dict)
     new_facts: dict[str, FactRow] = field(default_factory=dict)
     changed_facts: dict[str, FactRow] = field(default_factory=dict)
-    changed_placements: dict[Key, PlacementRow] = field(default_factory=dict)
+    changed_placements: dict[RecordKey, PlacementRow] = field(default_factory=dict)
+    dropped_placements: dict[RecordKey, None] = field(default_factory=dict)
+    """Go before any that changed is written: an entry may have been put on record again since."""
     owed_added: dict[Key, None] = field(default_factory=dict)
     owed_settled: dict[Key, None] = field(default_factory=dict)
     holds_added: dict[Key, int] = field(default_factory=dict)
     holds_released: dict[Key, None] = field(default_factory=dict)
     forgotten: dict[str, tuple[bool, int]] = field(default_factory=dict)
     """Facts whose content goes: whether their identity goes too, and the seq of the forget."""
-    dereferenced: dict[str, None] = field(default_factory=dict)
-    """Identity-forgotten facts with nothing left to remove: external ids and scopes go."""
+    dereferenced: dict[str, int] = field(default_factory=dict)
+    """Identity-forgotten facts with nothing left to remove: of events up to a seq, ids and scopes go."""
 
     def add_fact(self, row: FactRow) -> None:
         """Take in a loaded fact."""
         self.facts[row.fact_id] = row
 
     def add_placement(self, row: PlacementRow) -> None:
-        """Take in a loaded placement."""
-        key = row.key
-        self.placements[key] = row
-        self.held_by.setdefault(row.fact_id, set()).add(key)
+        """Take in a loaded placement, once."""
+        if row.record not in self.placements:
+            self._put(row)
 
     def touch(self, row: FactRow) -> None:
         """Mark a fact as changed."""
@@ -102,23 +105,31 @@ class State:
     def move(self, row: PlacementRow, state: PlacementState) -> None:
         """Change a placement's state."""
         row.state = state
-        self.changed_placements[row.key] = row
+        self.changed_placements[row.record] = row
 
     def new_placement(self, row: PlacementRow) -> None:
-        """Record a placement that was not known, or was another fact's before it went."""
-        key = row.store, row.external_id
-        old = self.placements.get(key)
-        if old is not None:
-            self.held_by.get(old.fact_id, set()).discard(key)
-        self.placements[key] = self.changed_placements[key] = row
-        if (held := self.held_by.get(row.fact_id)) is None:
-            self.held_by[row.fact_id] = {key}
-        else:
-            held.add(key)
+        """Record a placement that was not known."""
+        self._put(row)
+        self.changed_placements[row.record] = row
+
+    def _put(self, row: PlacementRow) -> None:
+        record = row.record
+        self.placements[record] = row
+        self.held_by.setdefault(row.fact_id, []).append(row)
+        self.found_at.setdefault(row.key, []).append(row)
+
+    def drop_placement(self, row: PlacementRow) -> None:
+        """Let go of a placement for which another one stands."""
+        record = row.record
+        del self.placements[record]
+        self.held_by[row.fact_id].remove(row)
+        self.found_at[row.key].remove(row)
+        self.changed_placements.pop(record, None)
+        self.dropped_placements[record] = None
 
     def placements_of(self, fact_id: str) -> list[PlacementRow]:
-        """Return a fact's placements in a stable order."""
-        return [self.placements[key] for key in sorted(self.held_by.get(fact_id, ()))]
+        """Return a fact's placements in the order in which they were put on record."""
+        return sorted(self.held_by.get(fact_id, ()), key=lambda row: row.id)
 
     def owe(self, fact_id: str, stores: Iterable[str]) -> None:
         """A fact is believed again and these stores lack it."""
@@ -149,18 +160,18 @@ class Appended(NamedTuple):
     def event(self) -> Event:
         """Return the event it became."""
         prepared, draft = self.prepared, self.prepared.draft
-        return Event(
-            seq=self.seq,
-            event_id=draft.event_id,
-            kind=prepared.kind,
-            tx_time=self.tx,
-            actor=draft.actor,
-            receipt_id=draft.receipt_id,
-            fact_id=draft.fact_id,
-            data=prepared.data,
-            sealed={name: section.fields for name, section in prepared.sections.items()},
-            prev=self.prev,
-            hash=self.hash,
+        return new_event(
+            self.seq,
+            draft.event_id,
+            prepared.kind,
+            self.tx,
+            draft.actor,
+            draft.receipt_id,
+            draft.fact_id,
+            prepared.data,
+            {name: section.fields for name, section in prepared.sections.items()},
+            self.prev,
+            self.hash,
         )
 
 

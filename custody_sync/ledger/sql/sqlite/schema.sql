@@ -73,6 +73,7 @@ CREATE INDEX facts_claimed ON facts (seq) WHERE effect_seq IS NULL AND retract_s
 -- The corrections that do not begin yet, which leave what they cover believed until then.
 CREATE INDEX facts_later ON facts (valid_from) WHERE supersedes IS NOT NULL;
 
+-- The id is the place in the log: of the event that put it on record, and within that event.
 CREATE TABLE placements (
     id          INTEGER PRIMARY KEY,
     store       TEXT NOT NULL,
@@ -83,7 +84,7 @@ CREATE TABLE placements (
     until       TEXT,
     state       TEXT NOT NULL,
     outcome     TEXT,
-    UNIQUE (store, external_id)
+    UNIQUE (store, external_id, fact_id)
 );
 CREATE INDEX placements_fact ON placements (fact_id);
 CREATE INDEX placements_due ON placements (id) WHERE state = 'due';
