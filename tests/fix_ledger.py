@@ -224,10 +224,11 @@ class Child:
     """Another process at work on a ledger file: `ledger_child.py` with one of its jobs."""
 
     def __init__(
-        self, job: str, path: Path, *arguments: object, scheme: str = "sqlite", **options: Any
+        self, job: str, path: Path | str, *arguments: object, scheme: str = "sqlite", **options: Any
     ) -> None:
+        url = path if isinstance(path, str) else f"{scheme}:///{path}"
         self.process = subprocess.Popen(
-            [sys.executable, str(CHILD), job, f"{scheme}:///{path}", *map(str, arguments)],
+            [sys.executable, str(CHILD), job, url, *map(str, arguments)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -316,6 +317,8 @@ async def check_replay(book: Book, path: Path) -> None:
     async with await Ledger.open(f"sqlite:///{path}", create=True, runtime=runtime) as other:
         await other.restore(log)
         assert await answers_of(other) == await answers_of(book.ledger)
+    found = await book.ledger.verify(witness=False)
+    assert not found.found, found
 
 
 async def answers_of(ledger: Ledger) -> dict[str, Any]:

@@ -81,6 +81,8 @@ async def find(
 ) -> Settings:
     """Return the settings of the ledger that is there, made or upgraded where that was asked for.
 
+    The connection is for this alone, since it may keep a lock until it is closed.
+
     Raises:
         LedgerNotFound: there is none.
         LedgerTooNew: a newer version made it.
@@ -95,8 +97,8 @@ async def find(
         if not write:
             problem = "its schema is of an older version; open it once for writing, which upgrades it"
             raise errors.LedgerError(name=location.name, problem=problem)
+        await conn.execute(_sql(location)["alone"].encode(), {"schema": location.schema})
         async with conn.transaction():
-            await conn.execute(_sql(location)["alone"].encode(), {"schema": location.schema})
             # Somebody else may have been first.
             found = await _settings(conn, location)
             done = 0 if found is None else _version(found, location)

@@ -9,9 +9,10 @@ SELECT to_regnamespace(%(schema)s) IS NOT NULL
 -- name: settings
 SELECT name, value FROM custody_sync.settings
 
--- One process at a time makes or upgrades a ledger; the key is "custody" and the schema's name.
+-- One process at a time makes or upgrades a ledger. The lock is taken before the transaction begins:
+-- one that has looked for the schema before it waits remembers that there was none. It ends with the session.
 -- name: alone
-SELECT pg_advisory_xact_lock(7237132, hashtext(%(schema)s))
+SELECT pg_advisory_lock(7237132, hashtext(%(schema)s))
 
 -- name: set
 INSERT INTO custody_sync.settings (name, value) VALUES (%(name)s, %(value)s)
