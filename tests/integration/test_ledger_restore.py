@@ -110,6 +110,8 @@ async def test_a_log_with_every_kind_is_taken_over_in_pages_of_any_size(tmp_path
         for first in range(0, len(log), size):
             await book.ledger.restore(log[first : first + size])
         answers.append(await answers_of(book.ledger))
+        if size > len(log):
+            assert await book.ledger.notes("erasure") == [], "nothing of it was there to be erased"
         assert await book.ledger.erase() is Erasure.DONE
         await book.ledger.close()
     assert answers[0] == answers[1] == answers[2]
@@ -185,6 +187,11 @@ FORGERIES: list[tuple[str, Change, str]] = [
     ("new", event(tx_time="2026-09-01T02:00:00.000001+02:00"), "its time cannot be read"),
     ("new", event(tx_time="2026-09-01 00:00:00.000001"), "its time cannot be read"),
     ("new", event(tx_time=5), "its time cannot be read"),
+    (
+        "new",
+        event(tx_time="2026-09-01T00:00:00.000000Z"),
+        "its time is not later than that of the event before it",
+    ),
     ("removed", event(tx_time="9999-06-01T00:00:00.000000Z"), "its time is where the calendar ends"),
     ("new", event(kind=SECRET), UNREADABLE),
     ("new", event(kind=["assert"]), UNREADABLE),
