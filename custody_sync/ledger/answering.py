@@ -83,7 +83,7 @@ class Answering(ABC):
 
     async def spaces(self, limit: int, after: str) -> list[str]:
         """Return the spaces that have facts."""
-        found: list[str] = await self._read(reads.spaces, limit, after)
+        found: list[str] = await self._read_briefly(reads.spaces, limit, after)
         return found
 
     async def accounts(self, space: str | None, subject: str | None, limit: int, after: int) -> Page[Account]:
