@@ -22,8 +22,8 @@ from custody_sync.results import ExpireResult
 
 AgeFrom: TypeAlias = Literal["learned", "superseded"]
 AGES = ("learned", "superseded")
-SPACES = 1000
-"""Spaces of one page."""
+PAGE = 1000
+"""Spaces, or facts, that are looked at with one question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ async def _batches(ledger: Ledger, expiry: Expiry, batch: int) -> AsyncGenerator
         cutoff = expiry.cutoff_of(space)
         after: int | None = None
         while cutoff is not None:
-            page = await ledger.accounts(space=space, limit=SPACES, after=after)
+            page = await ledger.accounts(space=space, limit=PAGE, after=after)
             due += [account for account in page if expiry.takes(account, cutoff)]
             while len(due) >= batch:
                 yield due[:batch]
@@ -130,7 +130,7 @@ async def _spaces(ledger: Ledger, expiry: Expiry) -> AsyncIterator[str]:
         yield expiry.space
         return
     after = ""
-    while spaces := await ledger.spaces(limit=SPACES, after=after):
+    while spaces := await ledger.spaces(limit=PAGE, after=after):
         for space in spaces:
             yield space
         after = spaces[-1]

@@ -165,8 +165,9 @@ class SubjectErasure:
             try:
                 async with aclosing(gate.pages(BATCH)) as pages:
                     async for page in pages:
-                        ours = [e for e in listing.take(page, self._ledger.ledger_id) if self._is_near(e)]
-                        entries = [e for e in ours if (e.store, e.external_id) not in told]
+                        ours = listing.take(page, self._ledger.ledger_id)
+                        near = [e for e in ours if self._is_near(e) or e.fact_id in facts]
+                        entries = [e for e in near if (e.store, e.external_id) not in told]
                         await self._sort(gate, entries, facts, now, listed)
                         if listing.circles:
                             listed.not_reached.append(f"{gate.name}: its listing runs in a circle")

@@ -55,6 +55,8 @@ async def test_a_store_that_is_down(tmp_path: Path, operation: str) -> None:
                 "agent": Outcome.FAILED,
             }
         assert len(desk.held()) == len(written)
+        # What a removal names already is not named again as a stranger's entry.
+        assert operation == "expire" or (result.leftovers, result.young) == ((), ())
         desk.stores["agent"].faults.allow()
         assert (await desk.repair()).complete
         assert desk.held() == {}
@@ -195,6 +197,20 @@ async def test_a_ledger_that_is_gone_midway(tmp_path: Path, operation: str, prob
         for fact_id in written:
             assert (await desk.kinds(fact_id)).count("forget") == 1
         await desk.judge_clean()
+
+
+@BOTH
+async def test_a_ledger_that_is_gone_is_not_asked_for_the_rest(desk: Desk, operation: str) -> None:
+    """What had not been taken up when the ledger was lost is not begun, and not reported as failed."""
+    written = await fill(desk, 60)
+
+    async def gone(draft: Any) -> Any:
+        raise LedgerFull(name="ledger")
+
+    desk.ledger.append = gone
+    result = await run(desk, operation)
+    assert result.stopped == "ledger_full"
+    assert 0 < fates(result.facts)["failed"] < len(written)
 
 
 @BOTH

@@ -168,6 +168,26 @@ async def test_batches_and_progress(desk: Desk) -> None:
     assert dict(result.cutoffs) == {"*": day(2)}
 
 
+async def test_what_is_young_is_not_read_through(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A space is read up to the first fact that is too young, however many follow."""
+    monkeypatch.setattr("custody_sync.retention.PAGE", 2)
+    old = [await at(desk, day(1), n, subject=f"s-{n}") for n in range(3)]
+    for n in range(9):
+        await at(desk, day(10), n, subject=f"s-{n}")
+    pages: list[int] = []
+    accounts = desk.ledger.accounts
+
+    async def counted(**asked: Any) -> Any:
+        page = await accounts(**asked)
+        pages.append(len(page))
+        return page
+
+    monkeypatch.setattr(desk.ledger, "accounts", counted)
+    result = await expire(desk, before=day(5), space="org", dry_run=True)
+    assert ids(result.facts) == sorted(old)
+    assert pages == [2, 2]
+
+
 async def test_one_space_of_the_windows(desk: Desk) -> None:
     """`space` narrows the windows to one space."""
     one = await at(desk, day(1), space="team:a")

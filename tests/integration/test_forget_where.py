@@ -202,6 +202,36 @@ async def test_entries_of_others_are_no_part_of_it(desk: Desk) -> None:
     assert dict(result.scanned) == {"memories": len(left), "agent": 2}
 
 
+async def test_a_second_entry_of_a_fact_is_no_write_under_way(tmp_path: Path) -> None:
+    """However young, whatever its space, an entry that says it is a forgotten fact's is left over."""
+    stores = [MemoryStore("memories"), MemoryStore("blind", without=("find",))]
+    async with open_desk(tmp_path, stores=stores) as desk:
+        fact_id = await desk.written(space=USER)
+        await desk.orphan("blind", fact_id=fact_id, age=timedelta(0))
+        stray = {key for (store, key), held in desk.held().items() if (store, held) == ("blind", fact_id)}
+        result = await forget(desk)
+        assert result.young == ()
+        (seen,) = result.leftovers
+        assert (seen.store, seen.fact_id) == ("blind", fact_id)
+        assert seen.external_id in stray
+        assert not result.complete
+
+
+async def test_stores_are_probed_with_the_text(desk: Desk) -> None:
+    """While the text is still known each store is asked with it: an index may hold it under another id."""
+    await desk.written(space=USER, text="violet heron")
+    asked: list[str | None] = []
+    verify = desk.stores["memories"].verify_deleted
+
+    async def verify_deleted(entry: Any) -> bool:
+        asked.append(entry.text)
+        return await verify(entry)
+
+    desk.stores["memories"].verify_deleted = verify_deleted
+    assert (await forget(desk)).complete
+    assert asked == ["violet heron"]
+
+
 async def test_of_an_orphan_the_subject_is_not_known(desk: Desk) -> None:
     """An orphan in the space might be about the subject, so it is named; another subject's stray is not."""
     await desk.written(space="org", subject="acct:42")
