@@ -319,6 +319,8 @@ async def check_replay(book: Book, path: Path) -> None:
         assert await answers_of(other) == await answers_of(book.ledger)
     found = await book.ledger.verify(witness=False)
     assert not found.found, found
+    found = await book.ledger.verify(witness=False)
+    assert not found.found, found
 
 
 async def answers_of(ledger: Ledger) -> dict[str, Any]:

@@ -42,10 +42,19 @@ async def open_ledger(settings: Settings, *, read_only: bool = False) -> AsyncIt
         read_only=read_only,
         forget_key=None if read_only else settings.forget_key(),
     )
+    told: set[str] = set()
     async with ledger:
-        for said in ledger.notices:
-            Output(json=False).note(f"{ledger.name}: {said}.")
+        _tell(ledger, told)
         yield ledger
+    _tell(ledger, told)
+
+
+def _tell(ledger: Ledger, told: set[str]) -> None:
+    """Say what a ledger noticed, each remark once; some are made when it is closed."""
+    for said in ledger.notices:
+        if said not in told:
+            told.add(said)
+            Output(json=False).note(f"{ledger.name}: {said}.")
 
 
 @dataclass(frozen=True, slots=True)

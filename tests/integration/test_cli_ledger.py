@@ -116,6 +116,10 @@ def test_a_backup_that_was_put_back_is_accepted_by_hand(cli: Cli) -> None:
     cli.write("b")
     shutil.copy(cli.folder / "backup.db", cli.folder / "custody.db")
     assert cli.json("ledger", "verify", status=1)["complete"] is False
+    cli.write("c")
+    cli.write("d")
+    assert "has seen another event 2 than is here" in cli.stderr
+    shutil.copy(cli.folder / "backup.db", cli.folder / "custody.db")
     cli("ledger", "head", "--accept")
     assert "now stands at event 1" in cli.stderr
     assert cli.json("ledger", "verify")["passed"] is True
