@@ -110,6 +110,11 @@ class Notes:
         row = await (await conn.execute(self._sql["leased"], {"now": format_instant(now)})).fetchone()
         return bool(row is not None and row[0])
 
+    async def files(self, conn: AsyncConnection[Any], tables: Sequence[str]) -> list[int]:
+        """Return the numbers of the files that tables are in."""
+        cursor = await conn.execute(self._sql["files"], {"tables": as_json(tables)})
+        return [number for (number,) in await cursor.fetchall()]
+
     async def is_rewritten(self, conn: AsyncConnection[Any], xid: str, tables: Sequence[str]) -> bool:
         """Tell whether tables just rewritten hold nothing that only a state before a transaction needs."""
         asked = {"xid": xid, "tables": as_json(tables)}

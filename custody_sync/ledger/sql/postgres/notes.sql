@@ -43,6 +43,9 @@ WHERE topic <> 'erasure' AND strpos(value, '"fact_id"') > 0
 -- name: leased
 SELECT EXISTS (SELECT FROM custody_sync.notes WHERE topic = 'lease' AND expires_at > %(now)s)
 
+-- name: files
+SELECT pg_relation_filenode(name::regclass) FROM json_array_elements_text(%(tables)s::json) AS t(name)
+
 -- name: rewritten
 SELECT bool_and(age(c.relfrozenxid) < age(%(xid)s::xid))
 FROM pg_class c JOIN json_array_elements_text(%(tables)s::json) AS t(name) ON c.oid = t.name::regclass
