@@ -20,7 +20,8 @@ class Statement(NamedTuple):
 
     sql: Any
     parameters: Any = ()
-    many: bool = False
+    how: str = ""
+    """`many` times, or as one `message` of several statements with its parameters written into it."""
 
 
 class Floor(Protocol):
@@ -70,8 +71,8 @@ class SqliteFloor:
         """Issue statements on the connection that is open."""
         conn = self._conn
         start = time.perf_counter()
-        for sql, parameters, many in statements:
-            if many:
+        for sql, parameters, how in statements:
+            if how == "many":
                 conn.executemany(sql, parameters)
             else:
                 conn.execute(sql, parameters).fetchall()
@@ -106,7 +107,7 @@ def recording_sqlite() -> Iterator[Recorder]:
         return plain["execute"](self, sql, parameters)
 
     def executemany(self: Connection, sql: str, parameters: Any, /) -> sqlite3.Cursor:
-        note(Statement(sql, list(parameters), many=True))
+        note(Statement(sql, list(parameters), "many"))
         return sqlite3.Connection.executemany(self, sql, parameters)
 
     def begin(self: Connection) -> None:

