@@ -24,7 +24,7 @@ async def write_and_die(ledger_url: str, uri: str, text: str) -> None:
     """Write one free text to the demo's stores and never come back."""
     runtime = Runtime(reach=die_when_stored)
     async with open_world(uri) as world:
-        ledger = await Ledger.open(ledger_url, runtime=runtime)
+        ledger = await Ledger.open(ledger_url, runtime=runtime, witness=False)
         async with ledger, AsyncCoordinator(ledger, stores=world.stores, runtime=runtime) as custody:
             await custody.write(value=text, space="team:support", actor="agent:triage")
 

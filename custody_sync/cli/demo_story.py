@@ -92,7 +92,7 @@ async def tell_story(output: Output, raw: bytes | None, folder: Path) -> tuple[d
         url = f"sqlite:///{folder / 'ledger.db'}"
         async with open_world(uri) as world:
             await world.set_up()
-            ledger = await Ledger.open(url, create=True, runtime=Runtime(clock=clock))
+            ledger = await Ledger.open(url, create=True, runtime=Runtime(clock=clock), witness=False)
             async with (
                 ledger,
                 AsyncCoordinator(ledger, stores=world.stores, runtime=Runtime(clock=clock)) as custody,
@@ -336,7 +336,7 @@ def _refuse_failures(imported: Imported) -> None:
 
 async def _history(story: Story, url: str, clock: MovedClock, fact_id: str) -> list[str]:
     story.step(7, "The ledger is opened again and tells what became of one of the orphans.")
-    ledger = await Ledger.open(url, runtime=Runtime(clock=clock))
+    ledger = await Ledger.open(url, runtime=Runtime(clock=clock), witness=False)
     async with ledger:
         events = await ledger.history(fact_id) if fact_id else []
     story.table(f"history of {fact_id}", COLUMNS, rows_of(events))

@@ -15,6 +15,7 @@ from custody_sync.ledger.sqlite_rows import FACT, PLACEMENT, fact_row, placement
 from custody_sync.model import Head
 
 _TABLES = ("events", "claims", "facts", "placements", "owed", "holds")
+_STRAY_SECTION = "SELECT 1 FROM sealed WHERE seq NOT IN (SELECT seq FROM events) LIMIT 1"
 _GIVEN = "fact_id IN (SELECT value FROM json_each(?))"
 
 
@@ -32,7 +33,7 @@ def derived(conn: sqlite3.Connection, limit: int, after: str) -> tuple[Head, lis
 
     Raises:
         LedgerTooOld: the tables are those of an earlier version.
-        ValueError: the head counts other events than it has.
+        ValueError: the head counts other events than it has, or there are sections of no event.
     """
     (version,) = conn.execute("PRAGMA user_version").fetchone()
     if 0 < version < SCHEMA_VERSION:
@@ -41,6 +42,8 @@ def derived(conn: sqlite3.Connection, limit: int, after: str) -> tuple[Head, lis
     (count,) = conn.execute("SELECT count FROM head").fetchone()
     if count != at.seq:
         raise ValueError("count")
+    if not after and conn.execute(_STRAY_SECTION).fetchone() is not None:
+        raise ValueError("sealed")
     rows = {fact_id: _Rows([], [], [], [], [], []) for fact_id in _ids(conn, limit, after)}
     asked = json.dumps(list(rows))
     for fact_id, *event in _of(conn, "SELECT fact_id, seq, event_id, tx_time FROM events", asked, "seq"):

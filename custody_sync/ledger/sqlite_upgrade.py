@@ -66,6 +66,7 @@ def _rebuild(conn: Connection, name: str, now: datetime) -> None:
     conn.execute("INSERT INTO settings SELECT * FROM old_settings")
     for page in _pages(conn, name):
         restore(conn, page, name, now)
+        conn.let_go()
     # What is due to be erased is what was due before: the log shows the rest as done.
     conn.execute("DELETE FROM notes")
     conn.execute("INSERT INTO notes SELECT * FROM old_notes")

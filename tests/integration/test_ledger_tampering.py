@@ -164,6 +164,13 @@ async def test_l7_every_section_and_salt(pristine: Path, tmp_path: Path, column:
     assert tried > 10
 
 
+async def test_l7_sections_of_no_event_are_found(pristine: Path, tmp_path: Path) -> None:
+    """Nothing can be hidden beside the log."""
+    hidden = "INSERT INTO sealed (seq, content, content_salt) VALUES (999, 'x', x'00')"
+    result = await checked(changed(pristine, tmp_path, sql(hidden)))
+    assert (result.intact, result.consistent) == (True, False)
+
+
 async def test_l7_a_value_that_was_forgotten_and_put_back_is_found(pristine: Path, tmp_path: Path) -> None:
     """Who kept a copy of what was erased cannot put it back unseen, although it is what was committed to."""
     path = tmp_path / "l.db"
