@@ -119,6 +119,8 @@ class Writer:
         try:
             if conn is None:
                 conn = self._conn = await self._pool.getconn()
+                # What psycopg prepares by itself it gives up after a ROLLBACK, and ours with it.
+                conn.prepare_threshold = None
                 await conn.execute(self._rows.prepare)
             row = await (await execute(conn, calls)).fetchone()
             if row is None:

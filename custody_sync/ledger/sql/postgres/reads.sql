@@ -111,17 +111,20 @@ SELECT h.seq, h.tx_time, h.hash, p.* FROM custody_sync.head h LEFT JOIN LATERAL 
     WHERE p.state IN ({states}) AND p.id > %(after)s ORDER BY p.id LIMIT %(limit)s
 ) p ON true WHERE h.one = 1 ORDER BY p.id
 
+-- What has ended does not go on when a clock goes back: the head's time counts as well.
 -- name: ended
 SELECT h.seq, h.tx_time, h.hash, p.* FROM custody_sync.head h LEFT JOIN LATERAL (
     SELECT {placement}, p.id FROM custody_sync.placements p
-    WHERE p.store = %(store)s AND p.state IN ('held', 'kept') AND p.until <= %(now)s AND p.id > %(after)s
+    WHERE p.store = %(store)s AND p.state IN ('held', 'kept') AND p.until <= greatest(%(now)s, h.tx_time)
+    AND p.id > %(after)s
     ORDER BY p.id LIMIT %(limit)s
 ) p ON true WHERE h.one = 1 ORDER BY p.id
 
 -- name: owed
 SELECT o.fact_id, o.store FROM custody_sync.owed o JOIN custody_sync.facts f ON f.fact_id = o.fact_id
 WHERE {where} (o.fact_id, o.store) > (%(after_fact)s, %(after_store)s)
-AND (f.valid_to IS NULL OR f.valid_to > %(now)s) ORDER BY o.fact_id, o.store LIMIT %(limit)s
+AND (f.valid_to IS NULL OR f.valid_to > greatest(%(now)s, (SELECT tx_time FROM custody_sync.head WHERE one = 1)))
+ORDER BY o.fact_id, o.store LIMIT %(limit)s
 
 -- name: unaccounted
 SELECT e.place, c.standing, p.state, p.fact_id
@@ -135,7 +138,7 @@ LEFT JOIN LATERAL (
 LEFT JOIN custody_sync.claims c ON c.fact_id = e.fact_id COLLATE "C"
 WHERE p.id IS NULL OR NOT (
     p.fact_id = e.fact_id AND (p.state = 'held' OR (p.state = 'kept' AND %(keep)s))
-    AND (p.until IS NULL OR p.until > %(now)s)
+    AND (p.until IS NULL OR p.until > greatest(%(now)s, (SELECT tx_time FROM custody_sync.head WHERE one = 1)))
 )
 ORDER BY e.place
 
