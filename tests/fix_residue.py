@@ -7,10 +7,9 @@ import json
 import random
 import re
 import sqlite3
-import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -108,25 +107,33 @@ class JsonlDisk(Disk):
             yield
 
 
-@dataclass(frozen=True)
-class PostgresDisk(Disk):
-    """A ledger in a schema of a database on this machine: all files of that database, catalogs included."""
+_FIRST_FILE = 16384
+"""Files of tables, their indexes and what stands outside of rows; smaller numbers are the catalogs'."""
+_TABLES = ("events", "sealed", "facts", "placements", "notes")
 
-    begun: float = field(default_factory=lambda: time.time() - 1)
+
+class PostgresDisk(Disk):
+    """A ledger in a schema of a database on this machine, and all that this database keeps on its disk."""
 
     def files(self) -> dict[str, bytes]:
-        """Return every file written since the test began, once all that was written reached the disk."""
+        """Return every file that is no catalog's, and the statistics, which autovacuum gathers at any time."""
         import psycopg
 
         with psycopg.connect(self.server, autocommit=True) as conn:
+            tables = [
+                f"{self.schema}.{table}" for table in ("events", "sealed", "facts", "placements", "notes")
+            ]
+            conn.execute(f"ANALYZE {', '.join(tables)}")
             conn.execute("CHECKPOINT")
             query = (
-                "SELECT current_setting('data_directory') || '/base/' || oid FROM pg_database "
-                "WHERE datname = current_database()"
+                "SELECT current_setting('data_directory') || '/' || pg_relation_filepath(oid) FROM pg_class "
+                "WHERE oid = 'pg_statistic'::regclass OR oid = (SELECT reltoastrelid FROM pg_class "
+                "WHERE oid = 'pg_statistic'::regclass)"
             )
-            ((folder,),) = conn.execute(query).fetchall()
-        written = [path for path in Path(folder).iterdir() if path.stat().st_mtime >= self.begun]
-        return {str(path): path.read_bytes() for path in written}
+            statistics = [Path(path) for (path,) in conn.execute(query)]
+        numbered = [(path, re.match(r"\d+", path.name)) for path in statistics[0].parent.iterdir()]
+        ours = [path for path, number in numbered if number and int(number[0]) >= _FIRST_FILE]
+        return {str(path): path.read_bytes() for path in (*ours, *statistics)}
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[None]:
@@ -135,13 +142,18 @@ class PostgresDisk(Disk):
 
         with psycopg.connect(self.server) as conn:
             conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            conn.execute(f"SELECT count(*) FROM {self.url.partition('schema=')[2]}.events")
+            conn.execute(f"SELECT count(*) FROM {self.schema}.events")
             yield
 
     @property
     def server(self) -> str:
         """The database's URL without what is ours in it."""
         return self.url.partition("&schema=")[0]
+
+    @property
+    def schema(self) -> str:
+        """Where in the database the ledger is."""
+        return self.url.partition("&schema=")[2]
 
 
 @pytest.fixture

@@ -86,7 +86,7 @@ class Told:
     async def name(self) -> None:
         """Write names of every kind, beside others so that index pages split around them."""
         book = self.book
-        for _ in range(40):
+        for _ in range(20):
             names = [random_value(self.rnd, 30) for _ in range(3)]
             await book.add(names[0], names[1], "v", space=names[2])
         space, subject, predicate, reason, scope, external_id, long = (
