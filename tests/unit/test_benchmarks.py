@@ -64,7 +64,7 @@ def test_ledger_concludes() -> None:
     found = concluded("ledger.py")
     check_shape(found, "ledger")
     asked = ("open", "subject now", "subject past", "history", "spaces", "space page", "page", "page past")
-    changed = ("known", "append 1", "append 64", "forget")
+    changed = ("known", "append 1", "append 64", "forget", "erase")
     for storage in ("sqlite", "jsonl", "postgres"):
         assert {f"{storage} {what}" for what in (*asked, *changed)} <= found["figures"].keys()
     assert {"postgres storage, of claims", "postgres ledger, of claims"} <= found["bound"].keys()
