@@ -116,7 +116,7 @@ class PostgresDisk(Disk):
     """A ledger in a schema of a database on this machine, and all that this database keeps on its disk."""
 
     def files(self) -> dict[str, bytes]:
-        """Return every file that is no catalog's, and the statistics, which autovacuum gathers at any time."""
+        """Return every file that is not a catalog, and the statistics; autovacuum may gather those."""
         import psycopg
 
         with psycopg.connect(self.server, autocommit=True) as conn:

@@ -17,7 +17,9 @@ import pytest
 
 PACKAGE = "agent-memory-integrity==0.6.3"
 VARIABLE = "CUSTODY_SYNC_INTEGRITY_PYTHON"
-ADAPTERS = [f"{kept}{storage}Adapter" for kept in ("", "Witnessed") for storage in ("Sqlite", "Jsonl")]
+ADAPTERS = [
+    f"{kept}{storage}Adapter" for kept in ("", "Witnessed") for storage in ("Sqlite", "Jsonl", "Postgres")
+]
 NINE = {f"T{number}" for number in range(1, 10)}
 
 
@@ -36,15 +38,16 @@ def measuring(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureR
     had = subprocess.run([*install, PACKAGE], capture_output=True, text=True, check=False)
     if had.returncode != 0:
         pytest.skip(f"{PACKAGE} cannot be installed here, and {VARIABLE} names no environment that has it")
-    subprocess.run([*install, request.getfixturevalue("wheel")], check=True)
+    subprocess.run([*install, f"{request.getfixturevalue('wheel')}[postgres]"], check=True)
     return python
 
 
-def measure(python: Path, adapter: str, folder: Path) -> list[dict[str, Any]]:
-    """Run the nine checks and return the report's lines."""
+def measure(python: Path, adapter: str, folder: Path, **more: str) -> list[dict[str, Any]]:
+    """Run the nine checks and return the report's lines; `more` are environment variables."""
     report = folder / "report.json"
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("COV", "PYTHON"))}
     environ |= {"PYTHONPATH": str(Path(__file__).parent), "CUSTODY_SYNC_WITNESS": str(folder / "witness")}
+    environ |= more
     command = [python, "-m", "agmi.check", "--adapter", f"integrity_adapter:{adapter}", "--json", report]
     done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False)
     assert report.exists(), done.stderr
@@ -55,10 +58,11 @@ def measure(python: Path, adapter: str, folder: Path) -> list[dict[str, Any]]:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("adapter", ADAPTERS)
 def test_l7_all_nine_edits_behind_the_ledgers_back_are_noticed(
-    measuring: Path, tmp_path: Path, adapter: str
+    measuring: Path, tmp_path: Path, adapter: str, request: pytest.FixtureRequest
 ) -> None:
     """Tampered, cut, thinned, reordered, forged, replayed, relabelled or put back whole: never accepted."""
-    edits = measure(measuring, adapter, tmp_path)
+    server = request.getfixturevalue("postgres_uri") if "Postgres" in adapter else ""
+    edits = measure(measuring, adapter, tmp_path, CUSTODY_SYNC_INTEGRITY_POSTGRES=server)
     assert {edit["edit"].split()[0] for edit in edits} == NINE
     said = {edit["edit"]: (edit["verdict"], edit["detail"]) for edit in edits}
     assert {edit["verdict"] for edit in edits} <= {"REJECTED", "REPORTED"}, said
