@@ -10,13 +10,14 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from psycopg import AsyncClientCursor, AsyncConnection, AsyncCursor
 
 from custody_sync.errors import InvalidInput
 from custody_sync.ledger.chain import SECTIONS, Prepared, read_event
-from custody_sync.ledger.drafts import Assert, Hold, Release, Repair
+from custody_sync.ledger.drafts import Assert, Hold, Release, Remove, Repair
 from custody_sync.ledger.postgres_sql import fill, statements
 from custody_sync.ledger.rows import FactRow, PlacementRow, RecordKey
 from custody_sync.ledger.rules import Group
@@ -28,12 +29,17 @@ MAX_KEY_BYTES = 2600
 """Together; an entry of a Postgres index takes no more than a third of a page."""
 Call = tuple[str, list[Any]]
 """A statement and the values of its places."""
+_READERS = {
+    kind: (tuple(kind.__dataclass_fields__), attrgetter(*kind.__dataclass_fields__))
+    for kind in (FactRow, PlacementRow)
+}
+_encode = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 
 
 def as_json(rows: Iterable[object]) -> str:
     """Return rows as the JSON text that a statement takes."""
-    return json.dumps(list(rows), ensure_ascii=False)
+    return _encode(list(rows))
 
 
 def check_keys(prepared: Prepared) -> None:
@@ -43,17 +49,27 @@ def check_keys(prepared: Prepared) -> None:
         InvalidInput: says which and how long it is.
     """
     draft = prepared.draft
-    check_key("event_id", draft.event_id)
+    stores = [p.store for p in prepared.placements]
+    if isinstance(draft, Remove | Repair) and draft.store is not None:
+        stores.append(draft.store)
+    named = [draft.event_id, draft.fact_id, *stores]
+    if isinstance(draft, Assert):
+        named += draft.fact.space, draft.fact.subject, draft.fact.supersedes or ""
+    elif isinstance(draft, Hold | Release):
+        named.append(draft.hold_id)
+    # Nearly all are short, and then none needs a look by itself.
+    if 4 * sum(map(len, named)) <= MAX_KEY_BYTES:
+        return
     fact_id = check_key("fact_id", draft.fact_id)
+    check_key("event_id", draft.event_id)
+    for store in stores:
+        check_key("store", store, fact_id)
     if isinstance(draft, Assert):
         check_key("space", draft.fact.space)
         check_key("subject", draft.fact.subject)
-        if draft.fact.supersedes is not None:
-            check_key("supersedes", draft.fact.supersedes)
-    if isinstance(draft, Hold | Release):
+        check_key("supersedes", draft.fact.supersedes or "")
+    elif isinstance(draft, Hold | Release):
         check_key("hold_id", draft.hold_id, fact_id)
-    for store, _ in Needs.of([prepared]).keys:
-        check_key("store", store, fact_id)
 
 
 def check_key(field: str, text: str, beside: str = "") -> str:
@@ -217,7 +233,8 @@ def prefixed(table: str, columns: str) -> str:
 
 
 def _fields(row: FactRow | PlacementRow) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in row.__dataclass_fields__}
+    names, values = _READERS[type(row)]
+    return dict(zip(names, values(row), strict=True))
 
 
 def _logged(group: Group) -> Iterable[dict[str, Any]]:
