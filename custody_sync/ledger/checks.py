@@ -31,6 +31,7 @@ from custody_sync.ledger.drafts import (
     Repair,
     Retract,
 )
+from custody_sync.ledger.rows import MAX_PLACEMENTS
 from custody_sync.model import ERASED_ID, Fact, Outcome, Placement, Provenance, format_instant
 
 UNCOMPARED = "verified needs evidence that was compared"
@@ -59,6 +60,8 @@ def check_draft(draft: Draft) -> None:
         if not isinstance(draft, Place | Remove):
             check_reason(draft.reason)
     if isinstance(draft, Assert | Confirm | Place):
+        if len(draft.placements) > MAX_PLACEMENTS:
+            raise InvalidInput(field="placements", problem=f"are more than {MAX_PLACEMENTS}")
         for placement in draft.placements:
             _check_placement(placement, draft.fact_id)
     if isinstance(draft, Assert | Confirm):

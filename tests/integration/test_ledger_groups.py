@@ -142,6 +142,7 @@ async def test_a_draft_is_checked_before_it_can_hurt_its_group(groups: GroupBook
     naive = groups.clock.now().replace(tzinfo=None)
     bad: list[Any] = [
         groups.place("f1", [("m", "1")], stored_at=naive),
+        groups.place("f1", [("m", "1")] * 65_537),
         groups.state(held=[("m", "\ud800")]),
         groups.state(held=[("m\x00", "1")]),
         groups.state(held=[("m", "")]),
