@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from custody_sync.errors import ClosedError, LedgerBusy
-from custody_sync.ledger.grouping import FEW, MAX_GROUP, GroupWriter
+from custody_sync.ledger.grouping import FEW, MAX_GROUP, GroupWriter, LoopGroupWriter
 from custody_sync.testing import InlineExecutor
 
 
@@ -149,3 +149,48 @@ def test_callers_in_many_loops_and_threads_are_all_served() -> None:
             thread.join()
     assert results == {me: [f"did {me}-{i}" for i in range(50)] for me in range(6)}
     assert sum(map(len, sink.groups)) == 300
+
+
+async def test_in_one_loop_callers_of_one_turn_share_one_commit() -> None:
+    """As in threads: each gets its own result, a failure reaches all, and a cancelled caller stops nobody."""
+    groups: list[list[Any]] = []
+    going = asyncio.Event()
+
+    async def commit(works: Sequence[Any]) -> list[Any]:
+        groups.append(list(works))
+        await going.wait()
+        if "bad" in works:
+            raise LedgerBusy(name="l")
+        return [f"did {work}" for work in works]
+
+    writer: LoopGroupWriter[Any] = LoopGroupWriter(commit, "l")
+    first = [asyncio.ensure_future(writer.do(i)) for i in range(3)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    later = [asyncio.ensure_future(writer.do(work)) for work in ("bad", "good", "dropped")]
+    await asyncio.sleep(0)
+    first[0].cancel()
+    later[2].cancel()
+    going.set()
+    results = await asyncio.gather(*first, *later, return_exceptions=True)
+    assert groups == [[0, 1, 2], ["bad", "good"]]
+    assert results[1:3] == ["did 1", "did 2"]
+    assert [type(result) for result in results[3:5]] == [LedgerBusy, LedgerBusy]
+    assert results[3] is not results[4]
+    assert all(isinstance(results[i], asyncio.CancelledError) for i in (0, 5))
+
+
+async def test_in_one_loop_what_waits_is_committed_before_it_is_closed() -> None:
+    """And nothing after it."""
+
+    async def commit(works: Sequence[int]) -> list[int]:
+        await asyncio.sleep(0)
+        return list(works)
+
+    writer: LoopGroupWriter[int] = LoopGroupWriter(commit, "l")
+    waiting = [asyncio.ensure_future(writer.do(i)) for i in range(MAX_GROUP + 1)]
+    await asyncio.sleep(0)
+    await writer.close()
+    assert [future.result() for future in waiting] == list(range(MAX_GROUP + 1))
+    with pytest.raises(ClosedError):
+        await writer.do(1)
