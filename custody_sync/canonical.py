@@ -80,7 +80,7 @@ def parse(text: str | bytes) -> Any:
     try:
         value, end = _scan(document, 0)
     except StopIteration:
-        end = -1
+        value, end = None, -1
     # The decoder says what is wrong with anything else; what we wrote has no space around it to be skipped.
     return value if end == len(document) else _decoder.decode(document)
 
@@ -91,7 +91,7 @@ def _number(digits: str) -> int | float:
 
 
 _decoder = json.JSONDecoder(parse_int=_number)
-_scan = _decoder.scan_once
+_scan: Callable[[str, int], tuple[Any, int]] = vars(_decoder)["scan_once"]
 
 
 def _make_encoder() -> Callable[[dict[str, Any]], str]:
