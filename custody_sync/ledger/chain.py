@@ -250,7 +250,9 @@ def seal(prepared: Prepared, *, seq: int, tx_time: str, prev: str) -> tuple[str,
 
 def read_event(body: str, digest: str, sealed: Mapping[str, str | None]) -> Event:
     """Return the event that a stored body and its remaining sections describe."""
-    doc: dict[str, Any] = parse(body)
+    left = {name: text for name, text in sealed.items() if text is not None}
+    # As one document: for each of four, beginning to read takes as long as reading.
+    doc, *fields = parse(f"[{','.join((body, *left.values()))}]")
     tx_time = read_instant(doc["tx_time"])
     if tx_time is None:
         raise ValueError("tx_time")
@@ -263,7 +265,7 @@ def read_event(body: str, digest: str, sealed: Mapping[str, str | None]) -> Even
         doc["receipt_id"],
         doc["fact_id"],
         doc["data"],
-        {name: parse(text) for name, text in sealed.items() if text is not None},
+        dict(zip(left, fields, strict=True)),
         doc["prev"],
         digest,
         tuple([name for name in doc["sealed"] if sealed.get(name) is None]),
