@@ -13,7 +13,7 @@ from custody_sync.canonical import (
     check_optional,
     check_text,
 )
-from custody_sync.errors import InvalidInput
+from custody_sync.errors import InvalidInput, LedgerBroken
 from custody_sync.ledger.storage import Account, AsOf, Storage, Unaccounted
 from custody_sync.model import Event, Fact, Head, Page, Placement, PlacementState, Standing
 
@@ -162,12 +162,20 @@ class Asking:
         return await self._storage.head()
 
     async def export(self, *, page: int = 1000) -> AsyncIterator[dict[str, Any]]:
-        """Yield every event as stored: body, hash, and what is left of its sections with their salts."""
+        """Yield every event as stored: body, hash, and what is left of its sections with their salts.
+
+        Raises:
+            LedgerBroken: the log does not go on after an event, so that reading it would never end.
+        """
         after = 0
         while rows := await self._storage.events(check_limit(page), after):
             for row in rows:
                 yield row
-            after = rows[-1]["event"]["seq"]
+            last = rows[-1]["event"]["seq"]
+            if type(last) is not int or last <= after:
+                problem = "it states another place in the log than its own"
+                raise LedgerBroken(name=self._storage.name, seq=after + 1, problem=problem)
+            after = last
 
 
 def check_limit(limit: int) -> int:
