@@ -47,6 +47,8 @@ _KINDS = {
     for kind in (Assert, Confirm, Forget, Hold, Place, Release, Remove, Repair, Retract)
 }
 
+# A union of types written where it is asked for would be made anew each time.
+_PLACING = (Assert, Confirm, Place)
 _EVENT_KINDS = {kind.value: kind for kind in EventKind}
 
 
@@ -116,7 +118,7 @@ def fact_row(draft: Draft, data: dict[str, Any]) -> FactRow | None:
 
 def placement_rows(draft: Draft) -> tuple[PlacementRow, ...]:
     """Return the placements that a draft adds; the rules complete them."""
-    if not isinstance(draft, Assert | Confirm | Place):
+    if not isinstance(draft, _PLACING):
         return ()
     return tuple(
         [
@@ -164,10 +166,9 @@ def erasable(draft: Draft) -> Iterator[tuple[str, Mapping[str, Json], str]]:
         )
     elif not isinstance(draft, Place | Remove) and draft.reason is not None:
         yield "identity", {"reason": draft.reason}, f'{{"reason":{quoted(draft.reason)}}}'
-    if isinstance(draft, Assert | Confirm | Place):
+    if isinstance(draft, _PLACING):
         if draft.placements:
-            refs, forms = zip(*map(_ref, draft.placements), strict=True)
-            yield "refs", {"placements": list(refs)}, f'{{"placements":[{",".join(forms)}]}}'
+            yield "refs", *_refs(draft.placements)
     elif isinstance(draft, Remove | Repair) and draft.external_id is not None:
         form = f'{{"external_id":{quoted(draft.external_id)},"scope":{quoted(draft.scope)}}}'
         yield "refs", {"external_id": draft.external_id, "scope": draft.scope}, form
@@ -188,14 +189,19 @@ def _content(draft: Assert) -> tuple[Mapping[str, Json], str]:
     return parse(form), form
 
 
-def _ref(placement: Placement) -> tuple[Json, str]:
-    external_id, scope, store = placement.external_id, placement.scope, placement.store
-    stored_at = _instant(placement.stored_at)
-    form = (
-        f'{{"external_id":{quote(external_id)},"scope":{quoted(scope)},'
-        f'"store":{quote(store)},"stored_at":{quoted(stored_at)}}}'
-    )
-    return {"external_id": external_id, "scope": scope, "store": store, "stored_at": stored_at}, form
+def _refs(placements: tuple[Placement, ...]) -> tuple[Mapping[str, Json], str]:
+    refs: list[Json] = []
+    forms: list[str] = []
+    for p in placements:
+        stored_at = _instant(p.stored_at)
+        refs.append(
+            {"external_id": p.external_id, "scope": p.scope, "store": p.store, "stored_at": stored_at}
+        )
+        forms.append(
+            f'{{"external_id":{quote(p.external_id)},"scope":{quoted(p.scope)},'
+            f'"store":{quote(p.store)},"stored_at":{quoted(stored_at)}}}'
+        )
+    return {"placements": refs}, f'{{"placements":[{",".join(forms)}]}}'
 
 
 def lasting(draft: Draft) -> dict[str, Json]:

@@ -39,6 +39,10 @@ FIRST = datetime(2, 1, 1, tzinfo=UTC)
 LAST = datetime(9999, 1, 1, tzinfo=UTC)
 """Between these every sum with the library's own durations is an instant as well."""
 
+# A union of types written where it is asked for would be made anew each time.
+_PLACING = (Assert, Confirm, Place)
+_TAKING_EFFECT = (Assert, Confirm)
+
 
 def check_draft(draft: Draft) -> None:
     """Refuse a draft whose fields could not be stored, hashed or compared.
@@ -59,12 +63,12 @@ def check_draft(draft: Draft) -> None:
         check_optional(draft.receipt_id, "receipt_id")
         if not isinstance(draft, Place | Remove):
             check_reason(draft.reason)
-    if isinstance(draft, Assert | Confirm | Place):
+    if isinstance(draft, _PLACING):
         if len(draft.placements) > MAX_PLACEMENTS:
             raise InvalidInput(field="placements", problem=f"are more than {MAX_PLACEMENTS}")
         for placement in draft.placements:
             _check_placement(placement, draft.fact_id)
-    if isinstance(draft, Assert | Confirm):
+    if isinstance(draft, _TAKING_EFFECT):
         for store in draft.kept:
             check_name(store, "kept")
     elif isinstance(draft, Hold | Release):

@@ -71,11 +71,9 @@ class Consequences:
 
     def _hold_placements(self, placements: tuple[PlacementRow, ...], row: FactRow, seq: int) -> None:
         for nth, placement in enumerate(placements):
-            # A store may have named one entry twice.
-            if placement.record not in self.state.placements:
-                placement.id = place_of(seq, nth)
-                placement.until = row.valid_to
-                self.state.new_placement(placement)
+            placement.id = place_of(seq, nth)
+            placement.until = row.valid_to
+            self.state.new_placement(placement)
 
     def _ended(self, valid_to: str | None) -> bool:
         return valid_to is not None and valid_to <= format_instant(self.tx)

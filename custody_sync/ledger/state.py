@@ -17,6 +17,11 @@ from custody_sync.ledger.drafts import Assert, Confirm, Place, Remove, Repair, R
 from custody_sync.ledger.rows import FactRow, Key, PlacementRow, RecordKey
 from custody_sync.model import Event, PlacementState, Standing
 
+# A union of types written where it is asked for would be made anew each time.
+_CHAINED = (Confirm, Retract)
+_PLACING = (Assert, Confirm, Place)
+_OF_AN_ENTRY = (Remove, Repair)
+
 
 @dataclass(frozen=True, slots=True)
 class Needs:
@@ -43,14 +48,12 @@ class Needs:
             if isinstance(draft, Assert) and draft.fact.supersedes is not None:
                 facts.append(draft.fact.supersedes)
                 chained.append(draft.fact.supersedes)
-            elif isinstance(draft, Confirm | Retract):
+            elif isinstance(draft, _CHAINED):
                 chained.append(draft.fact_id)
-            if isinstance(draft, Assert | Confirm | Place):
+            if isinstance(draft, _PLACING):
                 keys += [(p.store, p.external_id) for p in draft.placements]
             elif (
-                isinstance(draft, Remove | Repair)
-                and draft.store is not None
-                and draft.external_id is not None
+                isinstance(draft, _OF_AN_ENTRY) and draft.store is not None and draft.external_id is not None
             ):
                 keys.append((draft.store, draft.external_id))
         return cls(tuple(events), tuple(dict.fromkeys(facts)), tuple(chained), tuple(keys), len(group))
@@ -94,8 +97,9 @@ class State:
 
     def add_placement(self, row: PlacementRow) -> None:
         """Take in a loaded placement, once."""
-        if row.record not in self.placements:
-            self._put(row)
+        record = row.record
+        if record not in self.placements:
+            self._put(row, record)
 
     def touch(self, row: FactRow) -> None:
         """Mark a fact as changed."""
@@ -108,12 +112,13 @@ class State:
         self.changed_placements[row.record] = row
 
     def new_placement(self, row: PlacementRow) -> None:
-        """Record a placement that was not known."""
-        self._put(row)
-        self.changed_placements[row.record] = row
-
-    def _put(self, row: PlacementRow) -> None:
+        """Record a placement unless it is known: a store may have named one entry twice."""
         record = row.record
+        if record not in self.placements:
+            self._put(row, record)
+            self.changed_placements[record] = row
+
+    def _put(self, row: PlacementRow, record: RecordKey) -> None:
         self.placements[record] = row
         self.held_by.setdefault(row.fact_id, []).append(row)
         self.found_at.setdefault(row.key, []).append(row)
