@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,9 @@ from custody_sync.runtime import Runtime
 
 AT_ONCE = 64
 STORES = ("vectors", "memories", "agent")
+
+Replay = Callable[[], Awaitable[float]]
+"""Does by hand what was appended since the last time, and returns the seconds it took."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,7 @@ class RowsFloor:
         self._raw = RawLedger(copy)
         self._events = events
 
-    def replay(self) -> float:
+    async def replay(self) -> float:
         """Write what was appended since the last time and return the seconds it took."""
         groups: list[Rows] = self._reader.groups(after=self._events)
         gc.collect()
@@ -121,19 +124,17 @@ class RowsFloor:
         self._raw.close()
 
 
-async def measure_appends(
-    ledger: Ledger, drafts: Drafts, amount: Amount, replay: Callable[[], float]
-) -> dict[str, Taken]:
+async def measure_appends(ledger: Ledger, drafts: Drafts, amount: Amount, replay: Replay) -> dict[str, Taken]:
     """Alternate appends, one at a time and 64 at once, with what they come down to."""
     ours, bare = [], []
     for draft in drafts.make(amount.single):
         ours.append(await append(ledger, [draft], 1))
-        bare.append(replay())
+        bare.append(await replay())
     single = Taken.of(ours, bare)
     ours, bare = [], []
     for _ in range(amount.rounds):
         ours.append(await append(ledger, drafts.make(amount.appends), AT_ONCE) / amount.appends)
-        bare.append(replay() / amount.appends)
+        bare.append(await replay() / amount.appends)
     return {"append 1": single, f"append {AT_ONCE}": Taken.of(ours, bare)}
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from _ledger_appends import Replay
 from _ledger_log import Log
 from _ledger_raw import Floor, Recorder, Recording, Statement
 from _ledger_stores import Store
@@ -130,11 +131,11 @@ class PostgresStore(Store):
         return self._url(copy)
 
     @contextmanager
-    def append_floor(self, events: int) -> Iterator[Callable[[], float]]:
+    def append_floor(self, events: int) -> Iterator[Replay]:
         """Issue the statements of the commits since the last time on a copy."""
         with closing(PsycopgFloor(self._copied())) as floor, recording_postgres() as recorder:
 
-            def replay() -> float:
+            async def replay() -> float:
                 statements, recorder.statements[:] = list(recorder.statements), []
                 return floor.run(statements)
 

@@ -8,18 +8,17 @@ import shutil
 import sqlite3
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from datetime import datetime
 from pathlib import Path
 from typing import ClassVar
 
-from _bench import TICK
-from _ledger_appends import RowsFloor
+from _ledger_appends import Replay, RowsFloor
 from _ledger_log import Log
 from _ledger_raw import Floor, Recording, SqliteFloor, Statement, recording_sqlite
 
-from custody_sync.ledger.storage import open_storage
+from custody_sync.ledger.storage import Storage, open_storage
+from custody_sync.ledger.stored import read_stored
 from custody_sync.runtime import Runtime
 
 
@@ -63,8 +62,8 @@ class Store(ABC):
         """Return the driver alone, at the same rows."""
 
     @abstractmethod
-    def append_floor(self, events: int) -> AbstractContextManager[Callable[[], float]]:
-        """Give what writes again what was appended since the last time, and returns the seconds."""
+    def append_floor(self, events: int) -> AbstractContextManager[Replay]:
+        """Give what does by hand what was appended since the last time."""
 
     @abstractmethod
     def forget_floor(self) -> AbstractContextManager[Callable[[list[Statement]], float]]:
@@ -76,10 +75,14 @@ class Store(ABC):
 
 
 async def _fill(url: str, log: Log) -> None:
-    storage = await open_storage(url, create=True, read_only=False, runtime=Runtime())
+    storage = await _opened(url)
     for page in log.pages():
         await storage.restore(page)
     await storage.close()
+
+
+async def _opened(url: str) -> Storage:
+    return await open_storage(url, create=True, read_only=False, runtime=Runtime())
 
 
 class SqliteStore(Store):
@@ -106,7 +109,7 @@ class SqliteStore(Store):
         return Path(shutil.copy(self._path, self._folder / "copy.db"))
 
     @contextmanager
-    def append_floor(self, events: int) -> Iterator[Callable[[], float]]:
+    def append_floor(self, events: int) -> Iterator[Replay]:
         """Write the same rows to a copy."""
         with closing(RowsFloor(self._path, self._copied(), events)) as floor:
             yield floor.replay
@@ -156,19 +159,17 @@ class JsonlStore(Store):
         return self._beside.floor()
 
     @contextmanager
-    def append_floor(self, events: int) -> Iterator[Callable[[], float]]:
-        """Write the new lines to another file, durably, those of one commit at a time."""
-        copy = Path(shutil.copy(self._path, self._folder / "copy.jsonl"))
-        with copy.open("ab", buffering=0) as file, self._path.open("rb") as lines:
+    def append_floor(self, events: int) -> Iterator[Replay]:
+        """Write the rows that a SQLite ledger would have written, in the same groups."""
+        with self._path.open("rb") as lines, self._beside.append_floor(events) as rows:
             lines.seek(0, os.SEEK_END)
 
-            def replay() -> float:
-                groups = list(_groups(lines))
-                start = time.perf_counter()
-                for group in groups:
-                    file.write(group)
-                    os.fsync(file.fileno())
-                return time.perf_counter() - start
+            async def replay() -> float:
+                if new := [read_stored(json.loads(line)) for line in lines]:
+                    storage = await _opened(self._beside.url)
+                    await storage.restore(new)
+                    await storage.close()
+                return await rows()
 
             yield replay
 
@@ -187,16 +188,3 @@ class JsonlStore(Store):
             return time.perf_counter() - start
 
         yield replay
-
-
-def _groups(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Tell commits by their clock: it is read once each, and then goes on by one tick an event."""
-    group, before = b"", None
-    for line in lines:
-        now = datetime.fromisoformat(json.loads(line)["event"]["tx_time"])
-        if before is not None and now != before + TICK:
-            yield group
-            group = b""
-        group, before = group + line, now
-    if group:
-        yield group

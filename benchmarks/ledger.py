@@ -92,7 +92,7 @@ async def append_all(store: Store, log: Log, size: Size) -> dict[str, Taken]:
     # A database is copied while nobody is connected to it.
     with store.append_floor(log.events) as replay:
         async with await Ledger.open(store.url) as ledger:
-            replay()
+            await replay()
             taken |= await measure_appends(ledger, drafts, size.appends, replay)
     with store.forget_floor() as again:
         async with await Ledger.open(store.url) as ledger:
