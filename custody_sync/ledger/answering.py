@@ -139,7 +139,8 @@ class Answering(ABC):
 
     async def notes(self, topic: str, limit: int, after: str = "") -> list[Note]:
         """Return a topic's notes in order of key."""
-        found: list[Note] = await self._read(beside.page, topic, limit, after)
+        ask = self._read_briefly if limit <= FEW else self._read
+        found: list[Note] = await ask(beside.page, topic, limit, after)
         return found
 
     # --- notes ------------------------------------------------------------------------------

@@ -56,10 +56,11 @@ def _open(
 ) -> SqliteStorage:
     locate(location, create=create)
     with ledger_errors(location.name), contextlib.ExitStack() as opened:
-        is_ours = check_header(location, create=create)
+        is_ready = check_header(location, create=create)
+        writable = not read_only and is_writable(location)
         writer: Connection | None = None
-        if not read_only and is_writable(location):
-            if not is_ours and location.path.stat().st_size:
+        if writable and not is_ready:
+            if location.path.stat().st_size:
                 # Looked at through a reading connection first, so that a foreign file stays untouched.
                 with contextlib.closing(connect(location, write=False)) as probe:
                     _check_or_empty(probe, location, create)
@@ -67,8 +68,8 @@ def _open(
             if create:
                 initialise(writer, location, runtime, identity)
             upgrade(writer, location, runtime.clock.now())
-        reader = opened.enter_context(contextlib.closing(Reading(location)))
-        storage = SqliteStorage(location, writer, reader, readers, runtime)
+        reader = opened.enter_context(contextlib.closing(Reading(location, tidy=writable)))
+        storage = SqliteStorage(location, writer, reader, readers, runtime, writable=writable)
         opened.pop_all()
         return storage
 
@@ -89,19 +90,39 @@ class SqliteStorage(Embedded):
         reader: Reading,
         readers: Executor,
         runtime: Runtime,
+        *,
+        writable: bool,
     ) -> None:
-        super().__init__(location.name, writer is not None, readers, runtime)
-        self._file = location.file()
-        self._writer, self._reader = writer, reader
-        self._eraser = None if writer is None else Eraser(writer, location, runtime)
+        super().__init__(location.name, writable, readers, runtime)
+        self._location, self._file = location, location.file()
+        self._connected, self._reader = writer, reader
+        self._erases: Eraser | None = None
         self.ledger_id, self.secret = reader.run(reads.settings, ())
 
     # --- writing ----------------------------------------------------------------------------
 
+    @property
+    def _writer(self) -> Connection:
+        """The connection that writes, made when that is first needed: many who open a ledger only ask."""
+        if self._connected is None:
+            conn = connect(self._location, write=True)
+            try:
+                self._file.check()
+            except BaseException:
+                conn.close()
+                raise
+            self._connected = conn
+        return self._connected
+
+    @property
+    def _eraser(self) -> Eraser:
+        if self._erases is None:
+            self._erases = Eraser(self._writer, self._location, self._runtime)
+        return self._erases
+
     def _commit(self, works: Sequence[Work], tell: Callable[[], None]) -> list[Any]:
-        conn = self._writer
-        assert conn is not None  # noqa: S101  # _write lets nothing through without a writer
         self._file.check()
+        conn = self._writer
         with ledger_errors(self.name):
             if not conn.begin_at_once():
                 tell()
@@ -115,8 +136,7 @@ class SqliteStorage(Embedded):
             self._leave(conn)
             raise
         self._send_commit(conn)
-        if self._eraser is not None:
-            self._eraser.remember(applied.salts)
+        self._eraser.remember(applied.salts)
         self._runtime.reach(FaultPoint.AFTER_COMMIT)
         return applied.results
 
@@ -139,15 +159,13 @@ class SqliteStorage(Embedded):
 
     async def erase(self) -> Erasure:
         """Drive erased values out of WAL and free pages; pending where another reader is in the way."""
-        if self._writer is None:
+        if not self.writable:
             return Erasure.PENDING if await self._read(due) else Erasure.DONE
         erasure: Erasure = await self._do(self._writers, self._erase)
         return erasure
 
     def _erase(self) -> Erasure:
         self._file.check()
-        assert self._eraser is not None  # noqa: S101  # erase() lets nothing through without a writer
-        assert self._writer is not None  # noqa: S101  # as above
         try:
             return self._eraser.run()
         finally:
@@ -166,5 +184,5 @@ class SqliteStorage(Embedded):
 
     def _close_writing(self) -> None:
         # Closing the last connection folds the write-ahead log into the main file.
-        if self._writer is not None:
-            self._writer.close()
+        if self._connected is not None:
+            self._connected.close()

@@ -28,6 +28,7 @@ LOOKS = 20
 """How often a file is looked at that somebody changes at the same time."""
 _MAGIC = b"SQLite format 3\x00"
 _HEADER = 100
+_WAL = b"\x02\x02"
 _TWO_NAMES = "SQLite would keep a log for each, so that facts get lost"
 _OPTION = re.compile(r"\?synchronous=(full|normal|off)\Z")
 
@@ -164,7 +165,7 @@ def check_header(location: Location, *, create: bool) -> bool:
     """Refuse a file that is no ledger before SQLite comes near it, since SQLite leaves files beside it.
 
     Returns:
-        whether the header says that it is one; else SQLite has to be asked.
+        whether the header says that it is one, of this version; else SQLite has to be asked.
     """
     file = location.file()
     looks = 0
@@ -200,7 +201,8 @@ def _look(location: Location, create: bool) -> errors.LedgerError | bool:
     application = int.from_bytes(head[68:72], "big")
     if create and application == 0 and pages <= 1:
         return False
-    return _not_ours(name, application, int.from_bytes(head[60:64], "big")) or True
+    version = int.from_bytes(head[60:64], "big")
+    return _not_ours(name, application, version) or (version == SCHEMA_VERSION and head[18:20] == _WAL)
 
 
 def _not_ours(name: str, application: int, version: int) -> errors.LedgerError | None:
@@ -223,13 +225,17 @@ def is_immutable(location: Location) -> bool:
     return not is_writable(location)
 
 
-def connect(location: Location, *, write: bool, immutable: bool | None = None) -> Connection:
+def connect(
+    location: Location, *, write: bool, immutable: bool | None = None, tidy: bool = False
+) -> Connection:
     """Open a connection with the pragmas that durability and erasure rest on.
 
     Args:
         location: the file.
         write: whether it is to be written.
         immutable: what `is_immutable` just said, if it was asked.
+        tidy: whether, as the last one to let go, it takes away SQLite's own files; for that it has to be
+            able to write, though it is kept from doing so.
     """
     if immutable is None:
         immutable = not write and is_immutable(location)
@@ -240,7 +246,7 @@ def connect(location: Location, *, write: bool, immutable: bool | None = None) -
         )
     with ledger_errors(location.name):
         conn = sqlite3.connect(
-            location.uri(_mode(write, immutable)),
+            location.uri(_mode(write or tidy, immutable)),
             factory=Connection,
             uri=True,
             isolation_level=None,

@@ -38,18 +38,22 @@ LATER: Final = Later()
 class Reading:
     """A reading connection to one ledger file.
 
+    Args:
+        location: the file.
+        tidy: whether it takes SQLite's own files away when it is closed last.
+
     Raises:
         LedgerError: the file is no ledger, or cannot be read as it is.
     """
 
-    def __init__(self, location: Location) -> None:
+    def __init__(self, location: Location, *, tidy: bool = False) -> None:
         self._location = location
         self._file = location.file()
         self._immutable = is_immutable(location)
         self._state = self._file.state()
         self._closed = False
         self._one_at_a_time = threading.Lock()
-        self._conn = connect(location, write=False, immutable=self._immutable)
+        self._conn = connect(location, write=False, immutable=self._immutable, tidy=tidy)
         try:
             check_schema(self._conn, location)
             self._conn.execute("PRAGMA busy_timeout = 0")

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fix_ledger import Book, open_book
+from fix_ledger import Book, files_of, open_book
 
+from custody_sync.errors import LedgerError
 from custody_sync.ledger import Ledger, sqlite_reading
 from custody_sync.ledger.embedded import IN_A_ROW
 from custody_sync.runtime import new_executor
@@ -144,3 +145,30 @@ async def test_a_brief_question_does_not_wait_for_a_long_one(tmp_path: Path) -> 
                 await asyncio.sleep(0)
             assert not asked.done()
         assert await asked
+
+
+async def test_who_only_asks_leaves_nothing_beside_the_file(tmp_path: Path) -> None:
+    """The connection that writes is made when it is needed; the last one to go cleans up all the same."""
+    book = await open_book(tmp_path / "custody.db")
+    fact_id = await book.add()
+    await book.ledger.close()
+    again = await open_book(book.path, create=False, clock=book.clock)
+    storage: Any = again.ledger._storage
+    assert again.ledger.writable
+    assert await again.ledger.get(fact_id)
+    assert storage._connected is None
+    await again.ledger.close()
+    assert list(files_of(tmp_path)) == ["custody.db"]
+
+
+async def test_a_file_put_in_the_place_of_the_ledger_is_not_touched(tmp_path: Path) -> None:
+    """Not even by the connection that is only made for the first append."""
+    book = await open_book(tmp_path / "custody.db")
+    await book.ledger.close()
+    again = await open_book(book.path, create=False, clock=book.clock)
+    book.path.rename(tmp_path / "moved.db")
+    book.path.write_bytes(b"another file")
+    with pytest.raises(LedgerError, match="moved or replaced"):
+        await again.add()
+    await again.ledger.close()
+    assert book.path.read_bytes() == b"another file"
