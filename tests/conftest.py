@@ -13,6 +13,7 @@ pytest_plugins = [
     "fix_cli",
     "fix_custody",
     "fix_ledger",
+    "fix_arenas",
     "fix_package",
     "fix_postgres",
     "fix_residue",

@@ -1,0 +1,206 @@
+"""What a ledger has to answer, read off the model's lists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Any, TypeVar
+
+from fix_model import DUE, GONE, HELD, KEPT, NEVER, Fate, Model, Spot
+from fix_model_events import Record, lasting, sections
+
+from custody_sync.ledger.storage import Account, Unaccounted
+from custody_sync.model import Event, Fact, Observation, Placement, PlacementState, Provenance, Standing
+
+T = TypeVar("T")
+
+
+class Answers:
+    """The questions of `Ledger`, asked of a model at a moment of some clock."""
+
+    def __init__(self, model: Model, now: datetime) -> None:
+        self._model = model
+        self._tx = model.log[-1].tx if model.log else None
+        self._now = now
+        self._present = now if self._tx is None else max(now, self._tx)
+
+    def as_of(
+        self,
+        valid_at: datetime | None = None,
+        tx_at: datetime | None = None,
+        include_claimed: bool = False,
+        **only: str,
+    ) -> tuple[list[Fact], int]:
+        """Return what was believed, and the head that the answer is of."""
+        times = [record.tx for record in self._model.log]
+        head = sum(tx_at is None or time <= tx_at for time in times)
+        if valid_at is None:
+            valid_at = max(self._now, times[head - 1]) if head else self._now
+        believed = [
+            known
+            for known in self._model.facts.values()
+            if self._counts(known, valid_at, head, include_claimed)
+            and all(known.name(which) == wanted for which, wanted in only.items())
+        ]
+        return [self._fact(known, head) for known in believed], head
+
+    def _counts(self, known: Fate, valid_at: datetime, head: int, include_claimed: bool) -> bool:
+        fact = known.fact
+        if known.seq > head or known.retract <= head or known.forget <= head:
+            return False
+        if fact.valid_from > valid_at or (fact.valid_to is not None and fact.valid_to <= valid_at):
+            return False
+        if known.effect > head:
+            return include_claimed
+        return not any(
+            known.effect < link.effect <= head < link.retract and link.fact.valid_from <= valid_at
+            for link in self._model.chain(known)
+        )
+
+    def _fact(self, known: Fate, head: int) -> Fact:
+        fact, gone = known.fact, known.forget < NEVER
+        seen = None if gone or fact.evidence is None else fact.evidence
+        return Fact(
+            fact_id=fact.fact_id,
+            space=known.name("space"),
+            subject=known.name("subject"),
+            predicate=known.name("predicate"),
+            value=None if gone else fact.value,
+            text=None if gone else fact.text,
+            actor=fact.actor,
+            provenance=fact.provenance,
+            valid_from=fact.valid_from,
+            valid_to=fact.valid_to,
+            supersedes=fact.supersedes,
+            receipt_id=fact.receipt_id,
+            tx_time=known.tx,
+            seq=known.seq,
+            confirmed=fact.provenance is Provenance.CLAIMED and known.effect <= head,
+            forgotten=gone,
+            evidence=None
+            if seen is None
+            else Observation(source=seen.source, path=seen.path, value=fact.value),
+        )
+
+    def get(self, fact_id: str) -> Fact | None:
+        """Return a fact whatever its state."""
+        known = self._model.facts.get(fact_id)
+        return None if known is None else self._fact(known, self._model.head)
+
+    def history(self, fact_id: str) -> list[Event]:
+        """Return a fact's events, but for their hashes."""
+        return [told(record) for record in self._model.log if record.draft.fact_id == fact_id]
+
+    def known(self, ids: Iterable[str]) -> dict[str, Standing]:
+        """Return who claimed each id."""
+        return {fact_id: self._standing(fact_id) for fact_id in ids}
+
+    def _standing(self, fact_id: str) -> Standing:
+        if fact_id in self._model.facts:
+            return Standing.ASSERTED
+        return Standing.REPAIRED if fact_id in self._model.repaired else Standing.UNKNOWN
+
+    def spaces(self) -> list[str]:
+        """Return the spaces that have facts."""
+        return sorted({known.name("space") for known in self._model.facts.values()} - {""})
+
+    def accounts(self, **only: str) -> list[Account]:
+        """Return what there is on each fact."""
+        return [
+            self._account(known)
+            for known in self._model.facts.values()
+            if all(known.name(which) == wanted for which, wanted in only.items())
+        ]
+
+    def _account(self, known: Fate) -> Account:
+        covering = self._model.covering(known)
+        return Account(
+            seq=known.seq,
+            fact_id=known.fact.fact_id,
+            space=known.name("space"),
+            subject=known.name("subject"),
+            predicate=known.name("predicate"),
+            learned_at=known.tx,
+            superseded_at=self._model.log[covering[0].effect - 1].tx if covering else None,
+            retracted=known.retract < NEVER,
+            forgotten=known.forget < NEVER,
+            identity_gone=known.anonymous,
+            holds=tuple(sorted(known.holds)),
+        )
+
+    def placements(self, fact_id: str) -> list[Placement]:
+        """Return a fact's entries."""
+        return [spot.read() for spot in self._model.of(fact_id)]
+
+    def pending(self) -> list[Placement]:
+        """Return the entries that have to go."""
+        return self._spots(lambda spot: spot.state is DUE)
+
+    def removed(self) -> list[Placement]:
+        """Return the entries that had to go."""
+        return self._spots(lambda spot: spot.state in (DUE, GONE))
+
+    def ended(self, store: str) -> list[Placement]:
+        """Return a store's entries of facts that are over."""
+        return self._spots(
+            lambda spot: spot.store == store and spot.state in (HELD, KEPT) and self._over(spot.until)
+        )
+
+    def _spots(self, wanted: Callable[[Spot], bool]) -> list[Placement]:
+        return [s.read() for s in sorted(self._model.spots, key=lambda spot: spot.at) if wanted(s)]
+
+    def _over(self, until: datetime | None) -> bool:
+        return until is not None and until <= self._present
+
+    def owed(self, fact_id: str | None = None) -> list[tuple[str, str]]:
+        """Return which store lacks which fact."""
+        return sorted(
+            (known.fact.fact_id, store)
+            for known in self._model.facts.values()
+            if fact_id in (None, known.fact.fact_id) and not self._over(known.fact.valid_to)
+            for store in known.owed
+        )
+
+    def unaccounted(self, store: str, pairs: Mapping[str, str], keep: bool) -> list[Unaccounted]:
+        """Return the listed entries that no believed fact stands behind."""
+        found = []
+        for external_id, fact_id in pairs.items():
+            spots = self._model.found_at(store, external_id)
+            # What is not gone counts before what is, then the fact's own, then the latest.
+            spots.sort(key=lambda s: (s.state is not GONE, s.fact_id == fact_id, s.at))
+            spot = spots[-1] if spots else None
+            current = (
+                spot is not None
+                and spot.fact_id == fact_id
+                and spot.state in ((HELD, KEPT) if keep else (HELD,))
+            )
+            if spot is None or not current or self._over(spot.until):
+                state: PlacementState | None = None if spot is None else spot.state
+                owner = None if spot is None else spot.fact_id
+                found.append(Unaccounted(external_id, fact_id, self._standing(fact_id), state, owner))
+        return found
+
+
+def told(record: Record) -> Event:
+    """Return an event as a ledger tells it, but for the hashes."""
+    draft, kept = record.draft, lasting(record.draft)
+    return Event(
+        seq=record.seq,
+        event_id=draft.event_id,
+        kind=kept["kind"],
+        tx_time=record.tx,
+        actor=draft.actor,
+        receipt_id=draft.receipt_id,
+        fact_id=draft.fact_id,
+        data=kept["data"],
+        sealed=record.left(),
+        prev="",
+        hash="",
+        erased=tuple(sorted(sections(draft).keys() & record.gone)),
+    )
+
+
+def exported(record: Record) -> dict[str, Any]:
+    """Return a line of an export, but for hashes and salts."""
+    body = {**lasting(record.draft), "seq": record.seq, "tx_time": told(record).tx_time, "v": 1}
+    return {"event": body, "commits": set(sections(record.draft)), "sealed": record.left()}
