@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from custody_sync.canonical import canonical
 from custody_sync.errors import ClosedError
 from custody_sync.ledger import (
     Assert,
@@ -303,6 +304,8 @@ async def book(ledger_url: str, tmp_path: Path, request: pytest.FixtureRequest) 
         yield made
         if request.node.get_closest_marker("damages") is None:
             await check_replay(made, tmp_path / "replayed.db")
+            if ledger_url.startswith("jsonl:"):
+                await check_lines(made)
     finally:
         await made.ledger.close()
 
@@ -321,6 +324,15 @@ async def check_replay(book: Book, path: Path) -> None:
     assert not found.found, found
     found = await book.ledger.verify(witness=False)
     assert not found.found, found
+
+
+async def check_lines(book: Book) -> None:
+    """Hold a JSONL ledger's file against what it exports: they are the same lines."""
+    try:
+        log = await book.export()
+    except ClosedError:
+        return
+    assert book.path.read_bytes().split(b"\n")[1:] == [*map(canonical, log), b""]
 
 
 async def answers_of(ledger: Ledger) -> dict[str, Any]:
