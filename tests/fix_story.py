@@ -257,16 +257,16 @@ class Story(RuleBasedStateMachine):
         self.same(self.each(lambda handles: handles[writer].head()).hash, prev, "the head")
         return [json.loads(line) for line in lines]
 
-    def compare_all(self, writer: int, facts: int, moments: int) -> None:
-        """Ask every question, about some of the facts and some of the past."""
+    def compare_all(self, writer: int, facts: int, moments: int) -> list[dict[str, Any]]:
+        """Ask every question, about some of the facts and some of the past, and return the log."""
         self.compare_lists(writer, 1000)
-        self.compare_log(writer)
         for fact_id in [*list(self.model.facts)[-facts:], *sorted(self.model.repaired)[:2]]:
             self.compare_fact(fact_id, writer)
         times = [START, *(record.tx for record in self.model.log)]
         for tx_at in {*times[:: len(times) // moments + 1], times[-1]}:
             for hour in (0, 1, 3):
                 self.believed(writer, valid_at=START + hour * HOUR, tx_at=tx_at, include_claimed=hour == 1)
+        return self.compare_log(writer)
 
     def restore(self, rows: list[dict[str, Any]]) -> None:
         """Put the log into new ledgers, in two parts."""

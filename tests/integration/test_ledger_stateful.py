@@ -260,8 +260,7 @@ class TwoWriters(Story):
         if self.failed:
             return
         with self.telling("the end"):
-            self.compare_all(0, facts=12, moments=3)
-            rows = self.compare_log(1)
+            rows = self.compare_all(0, facts=12, moments=3)
             for asked, then in self.remembered[-8:]:
                 self.still(1, asked, then)
         with self.telling("taken over by new ledgers"):
