@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 from _ledger_appends import Replay
 from _ledger_log import Log
-from _ledger_raw import Floor, Recorder, Recording, Statement
+from _ledger_raw import Floor, Recorder, Recording, Statement, decoded
 from _ledger_stores import Store
 from psycopg import AsyncClientCursor, AsyncConnection, ClientCursor
 from psycopg.conninfo import make_conninfo
@@ -58,7 +58,7 @@ def _issue(conn: psycopg.Connection[Any], statements: Sequence[Statement]) -> No
         cursor.execute(sql, parameters)
         while True:
             if cursor.description is not None:
-                cursor.fetchall()
+                decoded(cursor.fetchall())
             if not cursor.nextset():
                 break
 

@@ -19,7 +19,7 @@ from hypothesis.stateful import rule, run_state_machine_as_test
 
 from custody_sync.ledger.drafts import Draft
 from custody_sync.ledger.storage import Note
-from custody_sync.model import Erasure
+from custody_sync.model import ERASED_ID, Erasure, Outcome
 
 STEPS = (MINUTE, TICK, timedelta(seconds=1), 5 * MINUTE, 11 * MINUTE, HOUR, 3 * HOUR, -MINUTE, -2 * HOUR)
 DICE = st.integers(0, 2**24 - 1)
@@ -84,6 +84,27 @@ class TwoWriters(Story):
             earlier = dice.of(self.drafts[-12:][::-1])
             again = self.drafters[writer].again(earlier, dice)
             self.commit(*((writer, self.draft(writer, op)) for op in more), (writer, again))
+
+    @rule(writer=WRITER, number=DICE, more=st.lists(OP, max_size=2))
+    def erase_at_once(self, writer: int, number: int, more: list[Op]) -> None:
+        """A writer erases an identity and what is left of it in one group, in which more is said of it."""
+        dice, drafter = Dice(number), self.drafters[writer]
+        facts = [fact_id for fact_id, known in self.model.facts.items() if not known.holds]
+        if facts:
+            fact_id = dice.of(facts[-8:][::-1])
+            group: list[Draft] = [drafter.forget(fact_id, identity=True)]
+            left = [spot for spot in self.model.of(fact_id) if spot.state != "gone"]
+            group += [drafter.remove(fact_id, spot.store, spot.external_id) for spot in left]
+            group += [drafter.again(d, dice) for d in self.drafts if d.fact_id == fact_id][-2:]
+            store, external_id = dice.of(STORES), f"late{len(self.drafts)}"
+            group.append(
+                drafter.remove(fact_id, store, external_id, dice.of((Outcome.STARTED, Outcome.VERIFIED)))
+            )
+            if left and not left[0].external_id.startswith(ERASED_ID):
+                group.append(drafter.state(held=[(left[0].store, left[0].external_id)]))
+            self.commit(
+                *((writer, draft) for draft in group), *((writer, self.draft(writer, op)) for op in more)
+            )
 
     @rule(writer=WRITER, op=OP)
     def check(self, writer: int, op: Op) -> None:
