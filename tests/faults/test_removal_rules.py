@@ -379,14 +379,21 @@ async def test_ledger_closed_after_commit(tmp_path: Path, act: str) -> None:
     async with open_desk(tmp_path) as desk:
         base = await desk.written("pro")
         fact_id = await desk.written("free", supersedes=base)
-        readers = desk.ledger._storage._readers  # type: ignore[attr-defined]  # the SQLite storage
-        desk.call_next(FaultPoint.RECORDED, readers.shutdown)
+        storage: Any = desk.ledger._storage
+
+        async def answer(*question: object) -> None:
+            raise errors.ClosedError(what="the ledger")
+
+        def close() -> None:
+            storage._read = storage._read_briefly = answer
+
+        desk.call_next(FaultPoint.RECORDED, close)
         if act == "write":
             result: Any = await desk.write("trial", supersedes=fact_id)
         else:
             result = await getattr(desk, act)(fact_id)
         assert not result.complete
-        readers._closed = False
+        del storage._read, storage._read_briefly
 
 
 @pytest.mark.parametrize("act", ["retract", "forget"])
