@@ -89,7 +89,10 @@ class Drafter(Drafts):
             return replace(earlier, scope="elsewhere")
         if how == "content" and isinstance(earlier, Assert):
             field, other = dice.of((("value", "other"), ("space", "elsewhere"), ("actor", "agent:other")))
-            return replace(earlier, fact=replace(earlier.fact, **{field: other}))
+            fact = replace(earlier.fact, **{field: other})
+            if fact.evidence is not None:
+                fact = replace(fact, evidence=replace(fact.evidence, value=fact.value))
+            return replace(earlier, fact=fact)
         return (
             replace(self.random(dice.of(KINDS), dice), event_id=earlier.event_id) if how == "any" else earlier
         )

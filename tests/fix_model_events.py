@@ -27,11 +27,9 @@ class Record:
     def is_same(self, draft: Draft) -> bool:
         """Tell whether a draft is the one this event was, as far as anybody can still tell."""
         mine, theirs = (sections(d) for d in (self.draft, draft))
-        return lasting(self.draft) == lasting(draft) and all(
-            mine.get(name) == theirs.get(name)
-            for name in mine.keys() | theirs.keys()
-            if name not in self.gone or name not in theirs
-        )
+        if lasting(self.draft) != lasting(draft) or mine.keys() != theirs.keys():
+            return False
+        return all(mine[name] == theirs[name] for name in mine.keys() - self.gone)
 
 
 def lasting(draft: Draft) -> dict[str, Any]:
