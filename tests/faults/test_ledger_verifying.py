@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -66,6 +68,53 @@ async def test_what_changes_between_two_steps_is_no_finding(
     again = await book.ledger.verify(await book.ledger.head(), witness=False)
     assert again.passed
     assert again.erased == {"content": 2, "identity": 1, "refs": 2}
+
+
+async def test_what_came_and_went_while_it_was_checked_is_no_finding(
+    book: Book, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fact asserted after the log was read, and forgotten with identity before its event is read."""
+    await book.add()
+    storage, late = book.ledger._storage, book.state(value="late", held=[("memories", "m-1")])
+    asked, calls = storage.derived, itertools.count(1)
+
+    async def meddled(limit: int, after: str) -> object:
+        first = next(calls) == 1
+        if first:
+            await book.append(late)
+        answer = await asked(limit, after)
+        if first:
+            await book.append(book.forget(late.fact_id, identity=True))
+            await book.append(book.remove(late.fact_id, "memories", "m-1"))
+        return answer
+
+    monkeypatch.setattr(storage, "derived", meddled)
+    result = await book.ledger.verify(witness=False)
+    assert (result.intact, result.consistent, result.inconsistent) == (True, True, ())
+    assert next(calls) == 3
+
+
+@pytest.mark.damages
+@pytest.mark.storages("sqlite")
+async def test_what_was_changed_is_found_however_busy_the_ledger_is(
+    book: Book, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log that goes on at each look cannot hide a row that was changed."""
+    fact_id = await book.add()
+    with closing(sqlite3.connect(book.path)) as conn:
+        conn.execute("UPDATE facts SET subject = 'acct:43'")
+        conn.commit()
+    storage = book.ledger._storage
+    asked = storage.derived
+
+    async def busy(limit: int, after: str) -> object:
+        answer = await asked(limit, after)
+        await book.append(book.hold(fact_id, book.event_id()))
+        return answer
+
+    monkeypatch.setattr(storage, "derived", busy)
+    result = await book.ledger.verify(witness=False)
+    assert (result.intact, result.inconsistent) == (True, (f"{fact_id}: fact",))
 
 
 async def test_a_page_of_any_size_finds_the_same(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
