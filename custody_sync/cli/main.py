@@ -126,7 +126,7 @@ def run_command(args: Sequence[str]) -> int:
 def _failed(error: CustodyError, args: Sequence[str]) -> int:
     # A full disk may refuse the report as well; the status is then all there is to say.
     with contextlib.suppress(OSError, OutsideProblem):
-        Output(json="--json" in args).error(error)
+        Output(json="--json" in args).error(error, args)
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

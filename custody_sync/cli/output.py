@@ -23,7 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from custody_sync.cli.problems import OutsideProblem
-from custody_sync.cli.sentences import sentence, told
+from custody_sync.cli.sentences import discreet, sentence, told
 from custody_sync.cli.tables import print_blocks, print_table
 from custody_sync.errors import CustodyError
 from custody_sync.model import (
@@ -134,10 +134,13 @@ class Output:
         """Print one sentence beside the result."""
         _print_line(self.err, text)
 
-    def error(self, error: CustodyError) -> None:
-        """Report what went wrong: the sentence on stderr, and as the JSON document if one was asked for."""
-        self.note(sentence(error))
-        self.document({"error": {**told(error), "exit_code": error.exit_code}})
+    def error(self, error: CustodyError, args: Sequence[str] = ()) -> None:
+        """Report what went wrong: the sentence on stderr, and as the JSON document if one was asked for.
+
+        Of the command line's arguments no URL is repeated.
+        """
+        self.note(discreet(sentence(error), args))
+        self.document({"error": discreet({**plain(told(error)), "exit_code": error.exit_code}, args)})
 
     def table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         """Print a table for people; every cell verbatim, never cut, and every id in one piece."""

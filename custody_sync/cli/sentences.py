@@ -5,7 +5,10 @@ An error's own sentence names arguments and calls of Python; whoever types comma
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Sequence
+from pathlib import PurePath
 from typing import Any
 
 from custody_sync.cli.problems import OutsideProblem
@@ -14,6 +17,8 @@ from custody_sync.errors import BreakerOpen, CustodyError, LedgerNotFound, Missi
 _PLAIN = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError)
 _ARGUMENT = re.compile(r"\bmax_removals=")
 _INSTALL = re.compile(r"pip install 'custody-sync\[(\w+)\]'")
+_FILE = re.compile(r"(?:^|=)(?:sqlite|jsonl):///")
+"""What begins like this names a file, and has no room for a password."""
 
 
 def sentence(error: CustodyError) -> str:
@@ -33,6 +38,37 @@ def ended(said: str) -> str:
     if said.endswith(("?", "!", "...", "…")):
         return said
     return f"{said.rstrip('.')}."
+
+
+def discreet(said: Any, args: Sequence[str]) -> Any:
+    """Cut every URL of a command line to its scheme, wherever a text or a document repeats it.
+
+    A URL may carry a password, and what was typed in the wrong place comes back in an error.
+    """
+    if isinstance(said, str):
+        for tail in sorted(_tails(args), key=len, reverse=True):
+            said = said.replace(tail, "://...")
+        return said
+    if isinstance(said, dict):
+        return {name: discreet(part, args) for name, part in said.items()}
+    if isinstance(said, list):
+        return [discreet(part, args) for part in said]
+    return said
+
+
+def _tails(args: Sequence[str]) -> set[str]:
+    """Return what follows the scheme of each URL, in every form in which an error could repeat it."""
+    found: set[str] = set()
+    for arg in args:
+        tail = arg.partition("://")[2]
+        if tail and not (_FILE.search(arg) and "://" not in tail):
+            # As a path a URL has lost a slash, and its end where only the folder is named.
+            paths = [os.path.normpath(f":/{tail}"), str(PurePath(f":/{tail}"))]
+            folders = [str(folder) for path in paths for folder in PurePath(path).parents]
+            for whole in (f"://{tail}", *paths, *folders):
+                # Quoted, some of its characters are escapes.
+                found |= {form for form in (whole, repr(whole)[1:-1]) if len(form.strip(":/.")) > 0}
+    return found
 
 
 def told(error: CustodyError) -> dict[str, Any]:
