@@ -283,9 +283,9 @@ class TwoWriters(Story):
             rows = self.compare_all(0, facts=8, moments=2)
             for asked, then in self.remembered[-8:]:
                 self.still(1, asked, then)
-        with self.telling("taken over by new ledgers"):
+        with self.telling("taken over by a new ledger"):
             self.restore(rows)
-            self.compare_all(1, facts=3, moments=1)
+            self.compare_all(1, facts=5, moments=1)
 
 
 @pytest.fixture
