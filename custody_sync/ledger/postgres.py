@@ -13,8 +13,6 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import psycopg
-from psycopg import AsyncConnection
-from psycopg_pool import AsyncConnectionPool
 
 from custody_sync import errors
 from custody_sync.ledger.chain import Prepared
@@ -23,6 +21,7 @@ from custody_sync.ledger.grouping import LoopGroupWriter
 from custody_sync.ledger.postgres_erasure import NOT_REACHED, NOT_VACUUMED, Eraser
 from custody_sync.ledger.postgres_errors import is_lost, ledger_errors
 from custody_sync.ledger.postgres_notes import Notes
+from custody_sync.ledger.postgres_pool import Pool
 from custody_sync.ledger.postgres_reads import Reads
 from custody_sync.ledger.postgres_rows import Rows, check_keys
 from custody_sync.ledger.postgres_schema import (
@@ -66,7 +65,7 @@ async def open_postgres(
         writable = not read_only and await may_write(conn, location)
     finally:
         await conn.close()
-    pool: AsyncConnectionPool[AsyncConnection[Any]] = AsyncConnectionPool(
+    pool = Pool(
         kwargs={"autocommit": True, **location.parameters},
         min_size=1,
         max_size=MAX_CONNECTIONS,
@@ -90,7 +89,7 @@ class PostgresStorage:
     def __init__(
         self,
         location: Location,
-        pool: AsyncConnectionPool[AsyncConnection[Any]],
+        pool: Pool,
         writable: bool,
         identity: Identity,
         runtime: Runtime,

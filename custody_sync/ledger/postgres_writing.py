@@ -14,13 +14,13 @@ from typing import Any
 import psycopg
 from psycopg import AsyncConnection
 from psycopg.pq import TransactionStatus
-from psycopg_pool import AsyncConnectionPool
 
 from custody_sync import errors
 from custody_sync.faultpoints import FaultPoint
 from custody_sync.ledger.chain import Prepared
 from custody_sync.ledger.checks import check_calendar
 from custody_sync.ledger.postgres_errors import is_lost, ledger_errors
+from custody_sync.ledger.postgres_pool import Pool
 from custody_sync.ledger.postgres_rows import Call, Rows, check_keys, execute, read_loaded
 from custody_sync.ledger.replaying import Replay, Stored, prepare_replay
 from custody_sync.ledger.rules import Group
@@ -39,9 +39,7 @@ class Writer:
         runtime: clock and fault points.
     """
 
-    def __init__(
-        self, name: str, pool: AsyncConnectionPool[AsyncConnection[Any]], rows: Rows, runtime: Runtime
-    ) -> None:
+    def __init__(self, name: str, pool: Pool, rows: Rows, runtime: Runtime) -> None:
         self._name = name
         self._pool = pool
         self._rows = rows

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 import threading
+import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 import psycopg
 import pytest
 from fix_ledger import START, Book, open_book
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from custody_sync.errors import LedgerBusy, LedgerError, LedgerReadOnly, LedgerUnreachable, OutcomeUnknown
 from custody_sync.faultpoints import FaultPoint
@@ -274,3 +276,41 @@ async def test_a_server_that_is_gone_is_unreachable_and_may_come_back(
     book.ledger._storage._pool.timeout = postgres_url.CONNECT_TIMEOUT  # type: ignore[attr-defined]
     await book.add()
     assert (await book.ledger.head()).seq == 2
+
+
+async def test_a_pool_of_ours_logs_nothing_and_one_of_the_application_does(
+    schema_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What the server says names the user; our own errors name host and database only."""
+    somebody, role = Somebody(schema_url), f"role_{uuid.uuid4().hex}"
+    somebody.run(f"CREATE ROLE {role} LOGIN SUPERUSER")
+    url = schema_url.replace("postgres@", f"{role}@")
+    ledger = await Ledger.open(url, create=True, witness=False)
+    theirs: AsyncConnectionPool[Any] = AsyncConnectionPool(
+        url.partition("&schema=")[0], min_size=1, open=False, name="theirs"
+    )
+    await theirs.open(wait=True)
+    try:
+        pool = ledger._storage._pool  # type: ignore[attr-defined]  # not to wait ten seconds
+        pool.timeout = 1.0
+        await ledger.head()
+        somebody.run(f"ALTER ROLE {role} NOLOGIN")
+        somebody.end_others()
+        with pytest.raises(LedgerUnreachable) as caught:
+            await ledger.head()
+        await theirs.check()
+        with pytest.raises(PoolTimeout):
+            await theirs.getconn(1.0)
+    finally:
+        await theirs.close()
+        await ledger.close()
+        somebody.run(f"DROP OWNED BY {role} CASCADE; DROP ROLE {role}")
+    assert role not in str(caught.value)
+    assert pool.get_stats()["connections_errors"] > 0
+    told = [record.getMessage() for record in caplog.records if record.name == "psycopg.pool"]
+    assert any("is not permitted" in said for said in told)
+    assert not [said for said in told if pool.name in said]
+    assert {said.partition(":")[0] for said in told} <= {
+        "discarding broken connection",
+        "error connecting in 'theirs'",
+    }
