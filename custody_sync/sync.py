@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from custody_sync.coordinator import AsyncCoordinator
+from custody_sync.errors import InvalidInput
 from custody_sync.forgetting import Progress
 from custody_sync.keeping import BATCH
 from custody_sync.ledger import Ledger
 from custody_sync.loop_thread import LoopThread
-from custody_sync.model import (
-    Event,
-    Fact,
-    Json,
-    Observation,
-    Page,
-    Placement,
-    Provenance,
-)
+from custody_sync.model import Event, Fact, Json, Observation, Page, Placement, Provenance
 from custody_sync.ports import Store, Validator
 from custody_sync.removal import Patience
 from custody_sync.results import (
@@ -37,6 +31,8 @@ from custody_sync.results import (
 from custody_sync.retention import AgeFrom
 from custody_sync.runtime import Runtime
 from custody_sync.stores import Deadlines, Superseded
+
+T = TypeVar("T")
 
 
 class Coordinator:
@@ -137,8 +133,22 @@ class Coordinator:
 
     @property
     def ledger(self) -> Ledger:
-        """The ledger underneath; its methods are async."""
+        """The ledger underneath; its methods are async, and `call` runs them."""
         return self._custody.ledger
+
+    def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the coordinator's loop and return its result: `call(custody.ledger.verify())`.
+
+        An open ledger may belong to its loop, so `asyncio.run` would not do.
+
+        Raises:
+            InvalidInput: it is no coroutine.
+            InsideEventLoop: called from inside a running event loop.
+        """
+        if not asyncio.iscoroutine(coroutine):
+            problem = f"must be what a call of an async method returns, not {type(coroutine).__name__}"
+            raise InvalidInput(field="coroutine", problem=problem)
+        return self._thread.run(coroutine)
 
     def write(
         self,

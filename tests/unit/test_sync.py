@@ -108,7 +108,35 @@ def test_keeping_and_forgetting_many(custody: Coordinator) -> None:
     assert custody.spaces() == []
 
 
-@pytest.mark.parametrize("name", ["write", "as_of", "history", "close", "repair"])
+async def _whole(ledger: Ledger) -> list[object]:
+    """Return what a ledger says of itself."""
+    rows = [row async for row in ledger.export()]
+    return [await ledger.verify(), await ledger.head(), await ledger.accounts(space="org"), rows]
+
+
+def test_the_ledgers_own_questions(custody: Coordinator, tmp_path: Path) -> None:
+    """What `call` runs in the coordinator's loop is what an event loop of one's own is told."""
+    custody.write(value="x", space="org", actor=ACTOR)
+
+    async def elsewhere() -> list[object]:
+        async with await Ledger.open(url(tmp_path), read_only=True) as ledger:
+            return await _whole(ledger)
+
+    ours = custody.call(custody.ledger.verify())
+    assert (ours.intact, ours.consistent, ours.events) == (True, True, 1)
+    custody.call(custody.ledger.witness.flush())
+    assert custody.call(_whole(custody.ledger)) == asyncio.run(elsewhere())
+
+
+@pytest.mark.parametrize("wrong", [None, 3, Ledger.verify])
+def test_only_a_coroutine_is_called(custody: Coordinator, wrong: Any) -> None:
+    """What is no coroutine is refused by name, and later calls still work."""
+    with pytest.raises(errors.InvalidInput, match=r"coroutine: must be what a call of an async method"):
+        custody.call(wrong)
+    assert custody.call(custody.ledger.head()).seq == 0
+
+
+@pytest.mark.parametrize("name", ["write", "as_of", "history", "call", "close", "repair"])
 async def test_refuses_inside_a_running_loop(tmp_path: Path, name: str) -> None:
     """Inside a running loop it refuses at once and names the class to use."""
     made: list[Coordinator] = []
@@ -120,6 +148,7 @@ async def test_refuses_inside_a_running_loop(tmp_path: Path, name: str) -> None:
         "write": lambda: custody.write(value="x", space="org", actor=ACTOR),
         "as_of": custody.as_of,
         "history": lambda: custody.history("f"),
+        "call": lambda: custody.call(custody.ledger.head()),
         "close": custody.close,
         "repair": lambda: custody.repair(actor=ACTOR, reason="x"),
     }
