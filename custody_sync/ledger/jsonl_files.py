@@ -124,6 +124,7 @@ class Log:
         self.file: FileId = (os.fstat(handle).st_dev, os.fstat(handle).st_ino)
         self.read = 0
         """How many bytes of it are known."""
+        self._durable = 0
         self._tail = b""
         self.took(header)
 
@@ -184,6 +185,7 @@ class Log:
         self.read = os.fstat(self._handle).st_size
         start = max(0, self.read - _TAIL)
         self._tail = os.pread(self._handle, self.read - start, start)
+        self._durable = self.read
 
     # --- under the lock ---------------------------------------------------------------------
 
@@ -198,12 +200,23 @@ class Log:
         try:
             self._put(data, before)
             self._files.sync(self._handle)
+            self._durable = before + len(data)
         except OSError as error:
             self._take_back(before)
             if error.errno in _NO_ROOM:
                 throw(errors.LedgerFull(name=self._files.name))
             with ledger_errors(self._files.name):
                 raise
+
+    def secure(self, marked: int) -> None:
+        """Make lines that were taken over durable, unless their writer marked that they are.
+
+        One that died before its fsync left lines that a power cut would take. At first no mark is
+        believed either: a file that was put back into its place keeps the mark of another one.
+        """
+        if self._durable == 0 or self.read > max(self._durable, marked):
+            self._files.sync(self._handle)
+        self._durable = self.read
 
     def _put(self, data: bytes, at: int) -> None:
         rest = memoryview(data)

@@ -95,13 +95,18 @@ class Image:
         """Take in what others did to the log.
 
         Args:
-            alone: whether the caller holds the lock: then everything there is final, and what a dead
-                writer left unfinished is mended.
+            alone: whether the caller holds the lock: then everything there is final and made durable,
+                and what a dead writer left unfinished is mended.
 
         Raises:
             LedgerBroken: names the event that is not what was written.
             LedgerError: the file was moved away, or another one stands in its place.
         """
+        self._look(alone)
+        if alone:
+            self.log.secure(self._lock.marked(self.log.file))
+
+    def _look(self, alone: bool) -> None:
         if not self.log.is_in_place():
             self._begin_anew(alone)
         elif (state := self.log.state()) != self._seen:

@@ -106,6 +106,11 @@ class Lock:
         assert self._held is not None  # noqa: S101  # only a holder knows
         os.pwrite(self._held, f"{file[0]} {file[1]} {size}".ljust(_MARK - 1).encode() + b"\n", 0)
 
+    def marked(self, file: FileId) -> int:
+        """Return, while the lock is held, how much of a file its writers have marked as committed."""
+        assert self._held is not None  # noqa: S101  # only a holder asks
+        return self._marked(self._held, file, 0)
+
     def settled(self, file: FileId, size: int) -> tuple[int, bool]:
         """Return how much of a file is committed for sure, and whether nobody is at work on more."""
         try:
@@ -116,14 +121,14 @@ class Lock:
         try:
             fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:
-            return self._marked(handle, file, size), False
+            return min(self._marked(handle, file, size), size), False
         finally:
             os.close(handle)
         return size, True
 
-    def _marked(self, handle: int, file: FileId, size: int) -> int:
+    def _marked(self, handle: int, file: FileId, otherwise: int) -> int:
         try:
             device, inode, marked = map(int, os.pread(handle, _MARK, 0).split())
         except (OSError, ValueError):
-            return size
-        return min(marked, size) if (device, inode) == file else size
+            return otherwise
+        return marked if (device, inode) == file else otherwise

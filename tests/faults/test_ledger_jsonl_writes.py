@@ -174,3 +174,54 @@ def make(tmp_path: Path) -> Path:
     """Return where a second ledger can be made."""
     (tmp_path / "other").mkdir()
     return tmp_path / "other" / "l.jsonl"
+
+
+@pytest.fixture
+def synced(kept: Book, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A list that grows with every fsync of the log."""
+    calls: list[int] = []
+    real, log = os.fsync, kept.path.stat().st_ino
+
+    def fsync(handle: int) -> None:
+        real(handle)
+        if os.fstat(handle).st_ino == log:
+            calls.append(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    return calls
+
+
+@pytest.mark.parametrize("opened", ["before", "before, and has read", "afterwards"])
+async def test_what_a_dead_writer_did_not_sync_is_synced_before_anybody_is_told(
+    kept: Book, synced: list[int], opened: str
+) -> None:
+    """A repeated draft is answered with its line, which a power cut must then not take any more."""
+    await kept.add(value="there")
+    lock = kept.path.with_name("l.jsonl-lock")
+    other = None if opened == "afterwards" else await Ledger.open(f"jsonl:///{kept.path}", witness=False)
+    mark, draft = lock.read_bytes(), kept.state()
+    event = await kept.append(draft)
+    # It died between its write and its fsync, so it has marked nothing.
+    lock.write_bytes(mark)
+    if other is not None and opened == "before, and has read":
+        assert (await other.head()).seq == 2
+    synced.clear()
+    other = other or await Ledger.open(f"jsonl:///{kept.path}", witness=False)
+    assert await other.append(draft) == event
+    assert len(synced) == 1
+    assert await other.append(draft) == event
+    assert len(synced) == 1
+    await other.close()
+
+
+async def test_what_a_living_writer_has_synced_is_not_synced_again(kept: Book, synced: list[int]) -> None:
+    """Two writers in turn pay for one fsync each, not for the other's as well."""
+    async with await Ledger.open(f"jsonl:///{kept.path}", witness=False) as other:
+        await kept.add(value="there")
+        synced.clear()
+        for value in range(3):
+            draft = kept.state(value=value)
+            event = await kept.append(draft)
+            assert await other.append(draft) == event
+            await other.append(kept.state(value=str(value)))
+    assert len(synced) == 6
