@@ -12,7 +12,7 @@ from custody_sync.cli.output import Output
 from custody_sync.cli.session import run
 from custody_sync.errors import LedgerNotFound
 from custody_sync.ledger import Ledger
-from custody_sync.settings import config_path, load_settings, resolve_ledger
+from custody_sync.settings import LEDGER_VARIABLE, config_path, load_settings, resolve_ledger
 
 DEFAULT_LEDGER = "sqlite:///custody.db"
 
@@ -36,6 +36,11 @@ actor = {actor}
 # What happens to superseded entries, per store: "remove" (the default) or "keep".
 # [superseded]
 # archive = "keep"
+
+# How long `custody-sync expire` keeps facts, by pattern of spaces; a space that none matches keeps them.
+# [retention]
+# org = "P10Y"
+# "team:*" = "P90D"
 """
 
 
@@ -58,8 +63,15 @@ def init(config: ConfigOption = None, ledger: LedgerOption = None, json: JsonOpt
         async with opened:
             ledger_id, name = opened.ledger_id, opened.name
         wrote = _write_starter(path, url)
+        named = load_settings(path, missing_ok=True, environ={}).ledger == url
         output.line(f"{'Made' if created else 'Found'} ledger {name} with id {ledger_id}.")
         output.line(f"Wrote {path}." if wrote else f"Left {path} as it was.")
+        if not named:
+            why = "" if _in_a_file(url) else ", since a server's URL may carry a password"
+            output.note(
+                f"{path} does not name this ledger{why}: set {LEDGER_VARIABLE} to its URL for every command, "
+                "or give --ledger."
+            )
         output.document(
             {
                 "ledger": name,
@@ -67,6 +79,7 @@ def init(config: ConfigOption = None, ledger: LedgerOption = None, json: JsonOpt
                 "created": created,
                 "config": str(path),
                 "config_written": wrote,
+                "config_names_ledger": named,
             }
         )
         return 0
@@ -75,13 +88,13 @@ def init(config: ConfigOption = None, ledger: LedgerOption = None, json: JsonOpt
 
 
 def _write_starter(path: Path, url: str) -> bool:
-    scheme, _, place = url.partition(":///")
-    if scheme in ("sqlite", "jsonl"):
+    if _in_a_file(url):
+        scheme, _, place = url.partition(":///")
         inside = Path(place).parent == path.parent
         line = f"ledger = {_toml(scheme + ':///' + (Path(place).name if inside else place))}"
     else:
-        # A URL of a server may carry a password, and a file of settings is no place for one.
-        line = "# The ledger's URL comes from CUSTODY_SYNC_LEDGER."
+        # A file of settings is no place for a password.
+        line = f"# The ledger's URL comes from {LEDGER_VARIABLE}, since it may carry a password."
     text = _STARTER.format(ledger=line, actor=_toml(f"operator:{_login()}"))
     try:
         with path.open("x", encoding="utf-8") as file:
@@ -89,6 +102,10 @@ def _write_starter(path: Path, url: str) -> bool:
     except FileExistsError:
         return False
     return True
+
+
+def _in_a_file(url: str) -> bool:
+    return url.partition(":///")[0] in ("sqlite", "jsonl")
 
 
 def _login() -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from fix_cli import Cli
 
+from custody_sync.settings import load_settings
 from custody_sync.testing import Faults
 
 # --- init ------------------------------------------------------------------------------------
@@ -39,6 +41,44 @@ def test_init_overwrites_nothing(cli: Cli) -> None:
     assert (again["created"], again["config_written"]) == (False, False)
     assert (cli.folder / "custody.toml").read_bytes() == config
     assert [f["fact_id"] for f in cli.json("read")["facts"]] == [fact]
+
+
+def test_what_the_starter_file_suggests_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every setting there is stands in the starter file, and works once the mark before it is gone."""
+    monkeypatch.chdir(tmp_path)
+    assert Cli(tmp_path, capsys).json("init")["config_names_ledger"]
+    path = tmp_path / "custody.toml"
+    path.write_text(re.sub(r'^# (?=\[|["\w:*]+ = )', "", path.read_text(), flags=re.MULTILINE))
+    found = load_settings(path, environ={})
+    assert found.retention == {"org": "P10Y", "team:*": "P90D"}
+    assert found.superseded == {"archive": "keep"}
+    assert (found.factory, found.validators) == ("myapp.memory:stores", "myapp.memory:validators")
+    assert found.forget_key_env == "CUSTODY_FORGET_KEY"
+
+
+def test_init_says_what_a_server_needs(
+    schema_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server's URL is not written down; init says why, and which variable leads the next command there."""
+    monkeypatch.chdir(tmp_path)
+    cli = Cli(tmp_path, capsys)
+    made = cli.json("init", "--ledger", schema_url)
+    assert (made["config_written"], made["config_names_ledger"]) == (True, False)
+    assert "since a server's URL may carry a password: set CUSTODY_SYNC_LEDGER" in cli.stderr
+    cli("read", status=2)
+    monkeypatch.setenv("CUSTODY_SYNC_LEDGER", schema_url)
+    assert cli.json("read")["facts"] == []
+
+
+def test_init_says_that_the_settings_name_another_ledger(cli: Cli) -> None:
+    """A custody.toml that is there already is left alone, and that it leads elsewhere is said."""
+    made = cli.json("init", "--ledger", "sqlite:///other.db")
+    assert (made["created"], made["config_names_ledger"]) == (True, False)
+    assert "custody.toml does not name this ledger: set CUSTODY_SYNC_LEDGER" in cli.stderr
+    cli.json("init")
+    assert cli.stderr == ""
 
 
 # --- write, read, history, confirm, retract ---------------------------------------------------
