@@ -110,8 +110,8 @@ def main() -> None:
 
 def run_command(args: Sequence[str]) -> int:
     """Run one command line and return its status; no exception and no traceback gets out."""
-    prepare_streams()
     try:
+        prepare_streams()
         status: Any = app(args=list(args), prog_name="custody-sync", standalone_mode=False)
         sys.stdout.flush()
     except (KeyboardInterrupt, typer.Abort):

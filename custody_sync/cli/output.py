@@ -81,11 +81,21 @@ def plain(value: Any) -> Any:
 
 
 def prepare_streams() -> None:
-    """Let stdout and stderr carry any text: what their encoding lacks becomes an escape, never an error."""
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(errors="backslashreplace")
+    """Let stdout and stderr carry any text: what their encoding lacks becomes an escape, never an error.
+
+    Raises:
+        OutsideProblem: standard output is closed.
+    """
+    closed = sys.stdout is None
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        stream = getattr(sys, name)
+        if stream is None:
+            # Without one its number goes to the next file, and into that what was meant for a terminal.
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  # for good
+        elif name != "stdin" and hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    if closed:
+        raise OutsideProblem(problem="standard output is closed; nothing was done")
 
 
 class Output:
@@ -108,7 +118,7 @@ class Output:
     @property
     def interactive(self) -> bool:
         """True when a person can be asked: stdin and stderr are a terminal, and it is not for a program."""
-        return not self.json and sys.stdin is not None and sys.stdin.isatty() and self.seen
+        return not self.json and sys.stdin.isatty() and self.seen
 
     def document(self, value: Any) -> None:
         """Print the JSON document, if one was asked for."""

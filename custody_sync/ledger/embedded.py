@@ -194,6 +194,17 @@ class Embedded(Answering):
                 self._readers.shutdown(wait=False)
             return self._ending
 
+    def abandon(self) -> None:
+        """Close what was opened and is used by nobody, on this thread: another may not start any more.
+
+        While an interpreter ends, it waits for its threads and lets them begin nothing new.
+        """
+        self._group.close()
+        self._close_reading()
+        self._close_writing()
+        self._writers.shutdown(wait=False)
+        self._readers.shutdown(wait=False)
+
     def _close_after(self, reading: Future[None]) -> None:
         # The writer goes last: what it leaves behind nobody may be reading any more.
         wait([reading])
@@ -219,7 +230,7 @@ def _abandon(opening: Future[E], readers: Executor) -> None:
     if opening.cancelled() or opening.exception() is not None:
         readers.shutdown(wait=False)
     else:
-        opening.result().end()
+        opening.result().abandon()
 
 
 __all__ = ["Applied", "Embedded", "Work", "open_embedded"]
