@@ -116,10 +116,13 @@ class Witness:
             name = hashlib.sha256(name.encode()).hexdigest()
         self._path = None if folder is None else folder / f"{name}.json"
         self._latest = Head(0, None, "")
-        self._trusted: Head | None = None
-        """What this handle knows to be of its ledger's history."""
+        self._earlier: Head | None = None
+        """What it saw before an event that is not behind it; concurrent appends may tell in any order."""
+        self._known: Head | None = None
+        """What the file kept when it was last found, or made, to be of its ledger's history."""
         self._foreign: Head | None = None
         """What it knows not to be."""
+        self._settled = False
         self._armed: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()
         self._writing: set[asyncio.Task[None]] = set()
@@ -136,9 +139,12 @@ class Witness:
     def saw(self, head: Head) -> None:
         """Take note of a committed event; the file follows within a second, and when the ledger is closed."""
         with self._lock:
-            if head.seq <= self._latest.seq:
+            if head.seq > self._latest.seq:
+                self._latest = head
+            elif head == self._latest:
                 return
-            self._latest = head
+            elif self._earlier is None:
+                self._earlier = self._latest
             if self._armed is not None and not self._armed.is_closed():
                 return
             self._armed = loop = asyncio.get_running_loop()
@@ -171,23 +177,51 @@ class Witness:
     async def _forward(self, mine: Head) -> None:
         for _ in range(TRIES):
             found = await self._run(self._read)
-            if found is not None and found.seq >= mine.seq:
-                return
             if found is not None and found == self._foreign:
                 return
-            if found is not None and found != self._trusted and not await self._is_ours(found):
-                self._foreign = found
-                self.problem = f"the witness {self._path} has seen another event {found.seq} than is here"
+            reached = found is not None and found.seq >= mine.seq
+            # What was appended while the ledger closed follows what was asked for just before.
+            settled = self._settled and found == self._known
+            if reached and self._earlier is None:
+                return
+            if not settled and not await self._is_here(mine):
+                return
+            if reached:
+                return
+            # Even what it wrote itself may be gone by now: the ledger may have been put back meanwhile.
+            if found is not None and not settled and not await self._is_ours(found):
                 return
             if await self._run(self._swap, found, mine):
-                self._trusted, self.problem = mine, None
+                self._known, self.problem = mine, None
                 return
             await self._runtime.sleep(WAIT)
         self.problem = f"the witness {self._path} is locked by another process"
 
+    async def _is_here(self, mine: Head) -> bool:
+        """Tell whether what this handle saw is still there: its ledger may have been put back meanwhile."""
+        earlier = self._earlier
+        for head in (earlier, mine):
+            if head is not None and not await self._has(head):
+                self.problem = (
+                    f"event {head.seq}, which was appended here, is no longer in the ledger: it was put "
+                    f"back or cut off, and the witness {self._path} stays as it is until it is opened again"
+                )
+                return False
+        if self._earlier is earlier:
+            self._earlier = None
+        return True
+
     async def _is_ours(self, found: Head) -> bool:
-        rows = await self._storage.events(1, found.seq - 1)
-        return bool(rows) and (rows[0]["event"]["seq"], rows[0]["hash"]) == (found.seq, found.hash)
+        """Tell whether what the file keeps is of this ledger's history."""
+        if await self._has(found):
+            return True
+        self._foreign = found
+        self.problem = f"the witness {self._path} has seen another event {found.seq} than is here"
+        return False
+
+    async def _has(self, head: Head) -> bool:
+        rows = await self._storage.events(1, head.seq - 1)
+        return bool(rows) and (rows[0]["event"]["seq"], rows[0]["hash"]) == (head.seq, head.hash)
 
     async def read(self) -> Head | None:
         """Return the head that the file keeps, or None; what is wrong with the file is in `problem`."""
@@ -210,7 +244,8 @@ class Witness:
         try:
             for _ in range(TRIES):
                 if await self._run(self._swap, head, head, True):
-                    self._trusted, self.problem = head, None
+                    self._latest = self._known = head
+                    self._earlier = self._foreign = self.problem = None
                     return self._path
                 await self._runtime.sleep(WAIT)
         except OSError as error:
@@ -219,14 +254,18 @@ class Witness:
         raise InvalidInput(field="witness", problem=f"{self._path} is locked by another process")
 
     async def settle(self) -> None:
-        """Before the ledger is closed: make sure that what another handle kept is of its history."""
+        """Before the ledger is closed, make sure that what was seen and what the file keeps are of it."""
         if self._path is None or self._closed or self._latest.seq == 0 or os.getpid() != self._process:
             return
         try:
-            # In place: most often there is nothing to ask, and a close must not wait for a thread first.
-            found = self._read()
-            if found is not None and found.seq < self._latest.seq and found != self._trusted:
-                await self._forward(self._latest)
+            # In place, as are brief questions: a close has to begin before anybody gets a turn.
+            found, mine, known = self._read(), self._latest, self._known
+            behind = found is None or found.seq < mine.seq
+            if (behind or self._earlier is not None) and await self._is_here(mine):
+                self._settled = found is None or not behind or await self._is_ours(found)
+                if self._known == known:
+                    # Else it was moved on meanwhile, by what was under way.
+                    self._known = found
         except (OSError, RuntimeError, ValueError, CustodyError) as error:
             self.problem = f"the witness {self._path} was not written ({type(error).__name__})"
 

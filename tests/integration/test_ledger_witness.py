@@ -6,7 +6,9 @@ import asyncio
 import itertools
 import json
 import shutil
+import sqlite3
 import stat
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -154,6 +156,90 @@ async def test_a_ledger_that_lost_events_cannot_overtake_its_witness(tmp_path: P
     assert kept(book) == seen
     (notice,) = book.ledger.notices
     assert "has seen another event 2 than is here" in notice
+
+
+def cut(path: Path, last: int) -> None:
+    """Take the end off a SQLite ledger in place, as if it had never been."""
+    with closing(sqlite3.connect(path)) as conn:
+        for table in ("events", "sealed", "facts", "claims"):
+            conn.execute(f"DELETE FROM {table} WHERE seq > ?", (last,))
+        conn.execute(
+            "UPDATE head SET (seq, tx_time, hash, count) = "
+            "(SELECT seq, tx_time, hash, seq FROM events WHERE seq = ?)",
+            (last,),
+        )
+        conn.commit()
+
+
+@pytest.mark.parametrize("witnessed", [True, False])
+async def test_a_writer_does_not_carry_its_witness_onto_another_history(
+    tmp_path: Path, witnessed: bool
+) -> None:
+    """The end is cut off under a handle that goes on appending: the file stays, and the handle says so."""
+    book = await open_book(tmp_path / "l.db")
+    for _ in range(2):
+        await book.add()
+    await book.ledger.witness.flush()
+    await book.add()
+    if witnessed:
+        await book.ledger.witness.flush()
+    seen = kept(book)
+    cut(book.path, 1)
+    for _ in range(6):
+        await book.add()
+    await book.ledger.witness.flush()
+    (notice,) = book.ledger.notices
+    assert notice.startswith("event 3, which was appended here, is no longer in the ledger")
+    assert (await book.ledger.verify()).complete is False
+    await book.ledger.close()
+    assert kept(book) == seen
+    assert seen is not None
+    assert seen.seq == (3 if witnessed else 2)
+
+
+async def test_a_handle_that_was_open_through_a_restore_takes_no_acceptance_back(tmp_path: Path) -> None:
+    """What it saw last is gone, so its close leaves the witness where the operator put it."""
+    book = await open_book(tmp_path / "l.db")
+    for _ in range(4):
+        await book.add()
+    await book.ledger.witness.flush()
+    cut(book.path, 2)
+    other = await open_book(book.path, prefix="2-", create=False)
+    assert (await other.ledger.verify()).complete is False
+    await other.ledger.witness.accept(await other.ledger.head())
+    await book.ledger.close()
+    assert "event 4, which was appended here, is no longer" in book.ledger.notices[0]
+    assert (await other.ledger.verify()).passed
+    await other.add()
+    await other.ledger.close()
+    assert kept(other) == Head(3, *_tail(kept(other)))
+
+
+async def test_concurrent_appends_may_be_told_of_in_any_order(book: Book) -> None:
+    """An event that is not behind the last one seen is no trouble as long as both are there."""
+    events = [await book.append(book.state()) for _ in range(3)]
+    for event in reversed(events):
+        book.ledger.witness.saw(Head(event.seq, event.tx_time, event.hash))
+    await book.ledger.witness.flush()
+    assert book.ledger.notices == ()
+    assert kept(book) == await book.ledger.head()
+
+
+async def test_a_handle_that_accepts_goes_on_from_there(tmp_path: Path) -> None:
+    """What it saw before does not count any more."""
+    book = await open_book(tmp_path / "l.db")
+    for _ in range(4):
+        await book.add()
+    await book.ledger.witness.flush()
+    cut(book.path, 2)
+    await book.add()
+    await book.ledger.witness.flush()
+    assert len(book.ledger.notices) == 1
+    await book.ledger.witness.accept(await book.ledger.head())
+    await book.add()
+    await book.ledger.close()
+    assert book.ledger.notices == ()
+    assert kept(book) == Head(4, *_tail(kept(book)))
 
 
 async def test_an_operator_accepts_a_backup(tmp_path: Path) -> None:
