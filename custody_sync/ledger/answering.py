@@ -78,7 +78,8 @@ class Answering(ABC):
 
     async def events(self, limit: int, after: int) -> list[dict[str, Any]]:
         """Return stored events, sections and salts included, in order."""
-        rows: list[dict[str, Any]] = await self._read(reads.events, limit, after)
+        ask = self._read_briefly if limit <= FEW else self._read
+        rows: list[dict[str, Any]] = await ask(reads.events, limit, after)
         return rows
 
     async def spaces(self, limit: int, after: str) -> list[str]:

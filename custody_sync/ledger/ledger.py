@@ -112,11 +112,13 @@ class Ledger(Asking):
 
     async def close(self) -> None:
         """Let go of files and threads; what was acknowledged stays."""
-        await self._witness.settle()
         try:
-            await self._storage.close()
+            await self._witness.settle()
         finally:
-            await self._witness.close()
+            try:
+                await self._storage.close()
+            finally:
+                await self._witness.close()
 
     @property
     def ledger_id(self) -> str:
