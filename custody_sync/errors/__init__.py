@@ -26,6 +26,7 @@ from custody_sync.errors.inputs import (
 )
 from custody_sync.errors.ledgers import (
     ErasedMeanwhile,
+    LedgerArriving,
     LedgerBroken,
     LedgerBusy,
     LedgerDamaged,
@@ -102,6 +103,7 @@ __all__ = [
     "InsideEventLoop",
     "InvalidInput",
     "InvalidStore",
+    "LedgerArriving",
     "LedgerBroken",
     "LedgerBusy",
     "LedgerDamaged",

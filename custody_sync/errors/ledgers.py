@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from custody_sync.errors.base import CustodyError, Terminal, Transient
 
 
@@ -16,6 +18,13 @@ class LedgerUnavailable(LedgerError, Transient):
     """The ledger did not record the event ({cause}); entries that stores may hold for {fact_id}: {entries}."""
 
     code = "ledger_unavailable"
+
+    def _shown(self) -> dict[str, Any]:
+        by_store: dict[str, list[str]] = {}
+        for entry in self.fields.get("entries", ()):
+            by_store.setdefault(entry["store"], []).append(entry["external_id"])
+        said = "; ".join(f"{store} ({', '.join(ids)})" for store, ids in by_store.items())
+        return {**self.fields, "entries": said or "none"}
 
 
 class LedgerNotFound(LedgerError, Terminal):
@@ -96,6 +105,13 @@ class LedgerMoved(LedgerError, Terminal):
     """The ledger {name} was moved to {to}; append to it there, or move it back with `custody-sync ledger copy --move`."""
 
     code = "ledger_moved"
+
+
+class LedgerArriving(LedgerError, Terminal):
+    """The move of a ledger from {origin} to {name} is not complete, and until then nothing is recorded in either;
+    run it again: custody-sync ledger copy --move."""
+
+    code = "ledger_arriving"
 
 
 class ErasedMeanwhile(LedgerError, Transient):

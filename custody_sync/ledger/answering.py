@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,14 +14,20 @@ from custody_sync.ledger import sqlite_reads as reads
 from custody_sync.ledger.checks import check_calendar
 from custody_sync.ledger.rows import Derived
 from custody_sync.ledger.sqlite_derived import derived
-from custody_sync.ledger.storage import Account, AsOf, Note, Unaccounted
+from custody_sync.ledger.storage import Account, AsOf, Mark, Note, Unaccounted, Way
 from custody_sync.model import Event, Fact, Head, Page, Placement, PlacementState, Standing
 from custody_sync.runtime import Runtime
 
-NoteWork = Callable[[sqlite3.Connection], Any]
-
 FEW = 100
 """Answers of so many rows take a moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoteWork:
+    """Work inside a write transaction that is no draft, and the marks that refuse it."""
+
+    do: Callable[[sqlite3.Connection], Any]
+    stops: tuple[Way, ...] = ()
 
 
 class Answering(ABC):
@@ -149,16 +156,28 @@ class Answering(ABC):
     async def acquire(self, topic: str, key: str, value: str, holder: str, ttl: timedelta) -> Note:
         """Set a note unless another holder's stands; return the one that stands now."""
         note: Note = await self._write(
-            lambda conn: beside.acquire(conn, topic, key, value, holder, ttl, self._now())
+            NoteWork(
+                lambda conn: beside.acquire(conn, topic, key, value, holder, ttl, self._now()), tuple(Way)
+            )
         )
         return note
 
     async def put_notes(self, notes: Sequence[Note]) -> None:
         """Set notes in one transaction."""
-        await self._write(lambda conn: beside.put(conn, notes))
+        await self._write(NoteWork(lambda conn: beside.put(conn, notes), tuple(Way)))
 
     async def drop_notes(
         self, topic: str, keys: Sequence[str] | None = None, holder: str | None = None
     ) -> None:
         """Remove notes of a topic, by key or holder where given."""
-        await self._write(lambda conn: beside.drop(conn, topic, keys, holder))
+        await self._write(NoteWork(lambda conn: beside.drop(conn, topic, keys, holder)))
+
+    async def mark(self) -> Mark | None:
+        """Return what stops the ledger."""
+        found: Mark | None = await self._read_briefly(beside.mark)
+        return found
+
+    async def set_mark(self, was: Mark | None, mark: Mark | None) -> bool:
+        """Put a mark in another one's place."""
+        done: bool = await self._write(NoteWork(lambda conn: beside.set_mark(conn, was, mark, self._now())))
+        return done

@@ -9,7 +9,7 @@ from typing import Any
 
 from custody_sync.canonical import parse
 from custody_sync.ledger.chain import SECTIONS, commit, read_event, read_evidence
-from custody_sync.ledger.storage import Account, Note, Unaccounted
+from custody_sync.ledger.storage import Account, Mark, Note, Unaccounted, Way
 from custody_sync.model import (
     Event,
     Fact,
@@ -166,3 +166,8 @@ def note_of(row: Row) -> Note:
         since=_instant(since),
         expires_at=read_instant(expires_at),
     )
+
+
+def mark_of(row: Row) -> Mark:
+    """Return the mark of a note's (key, value, holder)."""
+    return Mark(Way(row[0]), row[1], row[2])

@@ -161,13 +161,16 @@ class Asking:
         """Return the last committed event's place, time and hash."""
         return await self._storage.head()
 
-    async def export(self, *, page: int = 1000) -> AsyncIterator[dict[str, Any]]:
+    async def export(self, *, page: int = 1000, after: int = 0) -> AsyncIterator[dict[str, Any]]:
         """Yield every event as stored: body, hash, and what is left of its sections with their salts.
+
+        Args:
+            page: how many are read at a time.
+            after: the place in the log of the last one that is not wanted.
 
         Raises:
             LedgerBroken: the log does not go on after an event, so that reading it would never end.
         """
-        after = 0
         while rows := await self._storage.events(check_limit(page), after):
             for row in rows:
                 yield row

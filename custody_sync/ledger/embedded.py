@@ -16,6 +16,7 @@ from concurrent.futures import Executor, Future, wait
 from typing import Any, NamedTuple, TypeVar
 
 from custody_sync import errors
+from custody_sync.ledger import sqlite_notes as beside
 from custody_sync.ledger.answering import Answering, NoteWork
 from custody_sync.ledger.chain import Prepared
 from custody_sync.ledger.checks import check_calendar
@@ -26,6 +27,7 @@ from custody_sync.ledger.sqlite_errors import throw
 from custody_sync.ledger.sqlite_reading import LATER
 from custody_sync.ledger.sqlite_rows import load, note_erasures, position, restore, write
 from custody_sync.ledger.state import Appended, Needs
+from custody_sync.ledger.storage import Mark, Way
 from custody_sync.model import Event
 from custody_sync.runtime import Runtime
 
@@ -90,7 +92,7 @@ class Embedded(Answering):
 
     async def restore(self, events: Sequence[Stored]) -> None:
         """Append events of another ledger as they are."""
-        await self._write(lambda conn: self._restore(conn, events))
+        await self._write(NoteWork(lambda conn: self._restore(conn, events), (Way.TO,)))
 
     def _restore(self, conn: sqlite3.Connection, events: Sequence[Stored]) -> None:
         self._note_erasures(conn, restore(conn, events, self.name, self._now()))
@@ -114,7 +116,9 @@ class Embedded(Answering):
             raise errors.ClosedError(what=self.name)
 
     def _apply(self, conn: sqlite3.Connection, works: Sequence[Work]) -> Applied:
-        drafts = [work for work in works if isinstance(work, Prepared)]
+        # Looked at under the lock, so that no append gets past a move that has begun.
+        mark = beside.mark(conn)
+        drafts = [] if mark else [work for work in works if isinstance(work, Prepared)]
         results: dict[int, Any] = {}
         salts: dict[str, list[bytes]] = {}
         group = self._group_at_head(conn, drafts) if drafts else None
@@ -127,8 +131,16 @@ class Embedded(Answering):
             if group.appended:
                 salts = write(conn, group)
                 self._note_erasures(conn, group)
-        done = [results[id(w)] if isinstance(w, Prepared) else w(conn) for w in works]
+        done = [
+            self._stopped(work, mark) or (results[id(work)] if isinstance(work, Prepared) else work.do(conn))
+            for work in works
+        ]
         return Applied(done, group, salts)
+
+    def _stopped(self, work: Work, mark: Mark | None) -> errors.LedgerError | None:
+        if mark is None or (isinstance(work, NoteWork) and mark.way not in work.stops):
+            return None
+        return mark.refusal(self.name)
 
     def _admit(self, group: Group, prepared: Prepared) -> Appended | Event:
         return group.admit(prepared)
@@ -173,6 +185,9 @@ class Embedded(Answering):
         await self._read(self._check, prepared)
 
     def _check(self, conn: sqlite3.Connection, prepared: Prepared) -> None:
+        mark = beside.mark(conn)
+        if mark is not None:
+            raise mark.refusal(self.name)
         self._admit(self._group_at_head(conn, [prepared]), prepared)
 
     # --- closing ----------------------------------------------------------------------------

@@ -14,8 +14,10 @@ import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from datetime import datetime
 from functools import cache
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from custody_sync import errors
@@ -83,7 +85,7 @@ def _open(
 
     with ledger_errors(name), damage(name), contextlib.ExitStack() as opened:
         if create:
-            _create(location, files, made)
+            _create(location, files, made, runtime.clock.now())
         if not is_there(location):
             raise errors.LedgerNotFound(name=name)
         like = files.log.stat()
@@ -96,14 +98,14 @@ def _open(
                 files.drop_rewrite()
                 image.keep_up(alone=True)
                 image.wrote()
-                provide(files, image.log.ledger_id, lambda: made().secret, like)
+                provide(files, image.log.ledger_id, made, like, runtime.clock.now())
         image.attach_notes()
         storage = JsonlStorage(name, lock, image, readers, runtime, write, most)
         opened.pop_all()
         return storage
 
 
-def _create(location: Location, files: Files, made: Callable[[], Identity]) -> None:
+def _create(location: Location, files: Files, made: Callable[[], Identity], now: datetime) -> None:
     """Make an empty log where there is none; of two processes that try at once, one does it."""
     if is_there(location) and files.log.stat().st_size:
         return
@@ -117,7 +119,7 @@ def _create(location: Location, files: Files, made: Callable[[], Identity]) -> N
         header = header_line(made().ledger_id)
         os.close(files.replace_log([header], None, lambda: None))
         files.sync_folder()
-        provide(files, made().ledger_id, lambda: made().secret, None)
+        provide(files, made().ledger_id, made, None, now)
 
 
 class JsonlStorage(Embedded):
@@ -139,6 +141,11 @@ class JsonlStorage(Embedded):
         self._turn = threading.RLock()
         self._closed = False
         self.ledger_id, self.secret = self._ask(reads.settings, ())
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The log and what is kept beside it."""
+        return self._image.files
 
     @property
     def notices(self) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from pathlib import Path
 
 from custody_sync.errors import LedgerBroken, LedgerError, OutcomeUnknown
 from custody_sync.ledger.jsonl_files import MOVED, Files, Log, State
@@ -228,6 +229,12 @@ class Image:
             return problem_of(read_line(line), position(self.conn)) is None
         except ValueError:
             return False
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The log and what is kept beside it."""
+        files = self._files
+        return files.log, files.lock, files.notes, files.fresh
 
     # --- what we write ourselves, under the lock --------------------------------------------
 

@@ -10,12 +10,15 @@ import os
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
+from datetime import datetime
 
 from custody_sync.errors import LedgerError
 from custody_sync.ledger.jsonl_files import Files
 from custody_sync.ledger.jsonl_lock import give
 from custody_sync.ledger.sqlite_errors import ledger_errors
 from custody_sync.ledger.sqlite_files import BUSY_TIMEOUT_MS, schema_statements
+from custody_sync.ledger.sqlite_notes import mark_new
+from custody_sync.ledger.storage import Identity
 
 _BESIDE = re.compile("CREATE TABLE (settings|notes) ")
 
@@ -27,7 +30,9 @@ def tables(*, beside: bool) -> Iterator[str]:
             yield _BESIDE.sub(r"CREATE TABLE beside.\1 ", statement)
 
 
-def provide(files: Files, ledger_id: str, secret: Callable[[], bytes], like: os.stat_result | None) -> None:
+def provide(
+    files: Files, ledger_id: str, made: Callable[[], Identity], like: os.stat_result | None, now: datetime
+) -> None:
     """Make the notes of a ledger that has none; done under its lock."""
     if are_there(files):
         return
@@ -37,7 +42,8 @@ def provide(files: Files, ledger_id: str, secret: Callable[[], bytes], like: os.
     with ledger_errors(f"{files.name}-notes"), contextlib.closing(_connect()) as conn:
         _attach(conn, f"{files.notes.as_uri()}?mode=rw")
         conn.execute("BEGIN")
-        _fill(conn, ledger_id, secret())
+        _fill(conn, ledger_id, made().secret)
+        mark_new(conn, made(), now)
         conn.execute("COMMIT")
 
 

@@ -17,7 +17,7 @@ from custody_sync.canonical import (
     check_optional,
     check_text,
 )
-from custody_sync.errors import InvalidInput, LedgerBroken, LedgerMoved
+from custody_sync.errors import InvalidInput, LedgerBroken
 from custody_sync.ledger.asking import Asking, check_limit
 from custody_sync.ledger.chain import Prepared, prepare
 from custody_sync.ledger.checks import check_calendar, check_draft
@@ -25,9 +25,10 @@ from custody_sync.ledger.drafts import Digest, Draft
 from custody_sync.ledger.replaying import Stored, read_stored
 from custody_sync.ledger.storage import (
     Identity,
+    Mark,
     Note,
     Storage,
-    moved_to,
+    Way,
     open_storage,
 )
 from custody_sync.ledger.verifying import Verification, verify
@@ -50,7 +51,7 @@ class Ledger(Asking):
         self._runtime = runtime
         self._forget_key = forget_key
         self._witness = Witness(witnesses, storage, runtime, self._look_where)
-        self._moved_to: str | None = None
+        self._mark: Mark | None = None
 
     @classmethod
     async def open(
@@ -77,7 +78,8 @@ class Ledger(Asking):
             forget_key: key of the digests that an erasure may leave; keep it outside the ledger.
             witness: the folder of the file that keeps the last head; False for none, else where
                 CUSTODY_SYNC_WITNESS says or in the user's state folder.
-            identity: whom a new ledger takes the place of; an existing one has to be that one.
+            identity: whom a new ledger takes the place of; an existing one has to have its id. With the
+                `identity` of an open ledger a new one takes events of its own only after a `move` from there.
 
         Raises:
             InvalidInput: the URL is of no known form, or the ledger there is another one.
@@ -93,7 +95,7 @@ class Ledger(Asking):
         )
         opened = cls(storage, runtime, forget_key, witness_folder(witness))
         try:
-            if identity not in (None, opened.identity):
+            if identity is not None and identity.ledger_id != opened.ledger_id:
                 raise InvalidInput(field="ledger", problem="is another ledger than the one to be moved there")
             if storage.writable:
                 await opened._look_where()
@@ -138,7 +140,12 @@ class Ledger(Asking):
     @property
     def identity(self) -> Identity:
         """What makes this ledger the one it is; whoever has the secret can tell the ids of keyed writes."""
-        return Identity(self._storage.ledger_id, self._storage.secret)
+        return Identity(self._storage.ledger_id, self._storage.secret, self.name)
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files that it is in; none where a server keeps it."""
+        return self._storage.files
 
     @property
     def witness(self) -> Witness:
@@ -151,8 +158,8 @@ class Ledger(Asking):
         said = [*self._storage.notices]
         if self._witness.problem is not None:
             said.append(self._witness.problem)
-        if self._moved_to is not None:
-            said.append(f"it was moved to {self._moved_to}")
+        if self._mark is not None:
+            said.append(self._mark.notice)
         return tuple(said)
 
     @property
@@ -177,6 +184,8 @@ class Ledger(Asking):
 
         Raises:
             Refused: a subclass names the rule; nothing was appended.
+            LedgerMoved: it goes on in another place.
+            LedgerArriving: it is to go on here, and the move is not complete.
             OutcomeUnknown: the commit may or may not have happened.
             LedgerError: nothing was appended.
         """
@@ -185,15 +194,13 @@ class Ledger(Asking):
         return event
 
     async def _look_where(self) -> None:
-        self._moved_to = await moved_to(self._storage)
+        self._mark = await self._storage.mark()
 
     async def check(self, draft: Draft) -> None:
         """Raise what `append` would raise now, without appending."""
         await self._storage.check(self._prepare(draft))
 
     def _prepare(self, draft: Draft) -> Prepared:
-        if self._moved_to is not None:
-            raise LedgerMoved(name=self.name, to=self._moved_to)
         check_draft(draft)
         return prepare(draft, self._runtime.ids)
 
@@ -274,6 +281,31 @@ class Ledger(Asking):
         return await verify(
             self._storage, self._runtime, heads, replay=replay, not_checked=[] if unread is None else [unread]
         )
+
+    # --- being moved ------------------------------------------------------------------------
+
+    async def mark(self) -> Mark | None:
+        """Return what stops this ledger: that it was moved, or that a move to here is not complete."""
+        self._mark = await self._storage.mark()
+        return self._mark
+
+    async def set_mark(self, was: Mark | None, way: Way, place: str) -> Mark | None:
+        """Stop this ledger from now on; return the new mark, or None if another one stands than was expected.
+
+        No two marks are the same, so whoever set one knows whether it is still their own.
+        """
+        mark = Mark(way, place, self._runtime.ids.fact_id(self.now()))
+        if not await self._storage.set_mark(was, mark):
+            return None
+        self._mark = mark
+        return mark
+
+    async def drop_mark(self, was: Mark) -> bool:
+        """Let this ledger take events again, if that mark is the one that stands."""
+        if not await self._storage.set_mark(was, None):
+            return False
+        self._mark = None
+        return True
 
     # --- notes beside the log ---------------------------------------------------------------
 

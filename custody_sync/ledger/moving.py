@@ -7,22 +7,24 @@ is a shorter ledger of the same history, which the next run continues.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from custody_sync.canonical import canonical, parse
 from custody_sync.errors import (
+    CustodyError,
     ErasedMeanwhile,
+    InvalidInput,
     LedgerBroken,
     LedgerError,
-    LedgerMoved,
     LedgerNotEmpty,
     SweepRunning,
 )
 from custody_sync.ledger.jsonl_lines import END, header_line, read_header
 from custody_sync.ledger.ledger import Ledger
-from custody_sync.ledger.storage import MOVED, Note
+from custody_sync.ledger.storage import Mark, Way
 from custody_sync.model import EventKind, Head, format_instant
 
 PAGE = 1000
@@ -126,6 +128,8 @@ class Moved:
     before: int
     added: int
     head: Head
+    remains: tuple[str, ...] = ()
+    """What a move leaves for somebody to see to, one sentence each."""
 
 
 async def take_over(source: Source, target: Ledger, tell: Tell = _nobody) -> Moved:
@@ -181,6 +185,8 @@ async def _append_all(source: Source, target: Ledger, tell: Tell = _nobody) -> M
 async def move(source: Ledger, target: Ledger, to: str, tell: Tell = _nobody) -> Moved:
     """Let a ledger go on in another place: take over its log, and refuse further appends where it was.
 
+    At no moment do both take events: the target is marked before the source, and its mark goes last.
+
     Args:
         source: the ledger as it is; no sweep may be at work on it.
         target: a ledger of the same identity, new or left by an interrupted move.
@@ -190,39 +196,114 @@ async def move(source: Ledger, target: Ledger, to: str, tell: Tell = _nobody) ->
     Raises:
         SweepRunning: a sweep holds its lease on the source.
         LedgerMoved: the source is not where the ledger goes on.
+        LedgerArriving: the source itself is what an unfinished move left.
+        InvalidInput: the target is another ledger, or the source itself.
     """
+    if source.identity != target.identity:
+        raise InvalidInput(field="ledger", problem="is another ledger than the one to be moved there")
+    stands = await source.mark()
+    if stands is not None and (stands.way, stands.place) != (Way.TO, to):
+        raise stands.refusal(source.name)
+    if stands is not None and await _went_on(source, target):
+        head = await target.head()
+        return Moved(
+            ledger_id=target.ledger_id, before=head.seq, added=0, head=head, remains=_remains(source)
+        )
+    await _check_no_sweep(source)
+    run = _Run(source, target, await target.mark())
+    await run.begin()
+    try:
+        if stands is None:
+            await run.stop_source(to)
+            # Whoever took a lease before the source was marked has it; nobody gets one now.
+            await _check_no_sweep(source)
+        done = await _append_all(LedgerSource(source), target, tell)
+        await _check(target)
+        await run.finish()
+    except BaseException:
+        await run.give_up()
+        raise
+    return replace(done, remains=_remains(source))
+
+
+def _remains(source: Ledger) -> tuple[str, ...]:
+    return (
+        f"{source.name} still has every value that was not erased, and a later forget does not reach it; "
+        "delete it once the new place is in use",
+    )
+
+
+async def _went_on(source: Ledger, target: Ledger) -> bool:
+    """Tell whether an earlier run was completed: the target is in use and has all of the source's history."""
+    mark, head = await target.mark(), await source.head()
+    if (mark is not None and mark.way is Way.FROM) or (await target.head()).seq < head.seq:
+        return False
+    if head.seq == 0:
+        return True
+    return [row["hash"] async for row in target.export(page=1, after=head.seq - 1)][:1] == [head.hash]
+
+
+async def _check_no_sweep(source: Ledger) -> None:
     for note in await source.notes("lease"):
         if note.expires_at is None or note.expires_at > source.now():
             until = "?" if note.expires_at is None else format_instant(note.expires_at)
             raise SweepRunning(holder=note.holder, since=format_instant(note.since), until=until)
-    await _check_not_moved(source, to)
-    # First the mark, then the copy: whoever opens the source from now on appends nothing to it.
-    mark = Note(topic=MOVED, key="to", value=to, since=source.now())
-    await source.put_notes([mark])
-    try:
-        done = await _append_all(LedgerSource(source), target, tell)
-        left = await source.head()
-        for _ in range(ATTEMPTS):
-            if left.seq == done.head.seq:
-                break
-            # A handle that was open before may have gone on for a moment.
-            more = await _append_all(LedgerSource(source), target)
-            done = replace(more, before=done.before, added=done.added + more.added)
-            left = await source.head()
-        else:
-            raise LedgerError(name=source.name, problem="somebody goes on appending to it; stop them first")
-        await _check(target)
-    except BaseException:
-        await source.drop_notes(MOVED)
-        raise
-    await target.drop_notes(MOVED)
-    return done
 
 
-async def _check_not_moved(source: Ledger, to: str) -> None:
-    for note in await source.notes(MOVED):
-        if note.value != to:
-            raise LedgerMoved(name=source.name, to=note.value)
+@dataclass(slots=True)
+class _Run:
+    """The marks of one run of a move, which are the only ones that it takes away."""
+
+    source: Ledger
+    target: Ledger
+    was: Mark | None
+    """The target's mark before this run."""
+    began: Head | None = None
+    held: Mark | None = None
+    """The target's mark of this run; another run puts its own in its place."""
+    stopped: Mark | None = None
+    """The source's mark, where this run set it."""
+
+    async def begin(self) -> None:
+        """Stop the target, whose events are the source's from now on."""
+        self.held = await self.target.set_mark(self.was, Way.FROM, self.source.name)
+        if self.held is None:
+            raise _under_way(self.target)
+        self.began = await self.target.head()
+        if await self.source.mark() == self.held:
+            await self.target.drop_mark(self.held)
+            raise InvalidInput(field="ledger", problem="cannot be moved to where it is")
+
+    async def stop_source(self, to: str) -> None:
+        """Stop the source, or say what stopped it first."""
+        self.stopped = await self.source.set_mark(None, Way.TO, to)
+        if self.stopped is None:
+            stands = await self.source.mark()
+            raise _under_way(self.source) if stands is None else stands.refusal(self.source.name)
+
+    async def finish(self) -> None:
+        """Let the target take events."""
+        if self.held is None or not await self.target.drop_mark(self.held):
+            raise _under_way(self.target)
+
+    async def give_up(self) -> None:
+        """Let the source go on, unless another run may complete the target."""
+        with contextlib.suppress(CustodyError):
+            if self.held is not None and await self._let_go(self.held) and self.stopped is not None:
+                await self.source.drop_mark(self.stopped)
+
+    async def _let_go(self, held: Mark) -> bool:
+        """Put the target's mark back where nothing came; half of a ledger stays one that a move completes."""
+        head = await self.target.head()
+        if head.seq == 0 or head != self.began:
+            return await self.target.set_mark(held, Way.FROM, self.source.name) is not None
+        if self.was is None:
+            return await self.target.drop_mark(held)
+        return await self.target.set_mark(held, self.was.way, self.was.place) is not None
+
+
+def _under_way(ledger: Ledger) -> LedgerError:
+    return LedgerError(name=ledger.name, problem="another move of it is under way")
 
 
 __all__ = [

@@ -10,6 +10,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any, TypeVar
 
 import psycopg
@@ -37,7 +38,7 @@ from custody_sync.ledger.postgres_writing import Writer
 from custody_sync.ledger.replaying import Stored
 from custody_sync.ledger.rows import Derived
 from custody_sync.ledger.rules import Group, event_of
-from custody_sync.ledger.storage import Account, AsOf, Identity, Note, Unaccounted
+from custody_sync.ledger.storage import Account, AsOf, Identity, Mark, Note, Unaccounted
 from custody_sync.model import Erasure, Event, Fact, Head, Page, Placement, PlacementState, Standing
 from custody_sync.runtime import Runtime
 
@@ -60,7 +61,12 @@ async def open_postgres(
     conn = await connect(location, create=create)
     try:
         settings = await find(
-            conn, location, create=create, write=not read_only, make=new_identity(runtime, identity)
+            conn,
+            location,
+            create=create,
+            write=not read_only,
+            make=new_identity(runtime, identity),
+            now=runtime.clock.now(),
         )
         writable = not read_only and await may_write(conn, location)
     finally:
@@ -85,6 +91,7 @@ class PostgresStorage:
     """
 
     notices: tuple[str, ...] = ()
+    files: tuple[Path, ...] = ()
 
     def __init__(
         self,
@@ -177,7 +184,9 @@ class PostgresStorage:
     async def check(self, prepared: Prepared) -> None:
         """Decide on a draft against the committed state, without writing."""
         check_keys(prepared)
-        state, at = await self._read(self._rows.look, [prepared])
+        state, at, mark = await self._read(self._rows.look, [prepared])
+        if mark is not None:
+            raise mark.refusal(self.name)
         if at.tx_time is not None:
             check_calendar(at.tx_time, self.name, "its last event is of")
         Group(state, at, self._now()).admit(prepared)
@@ -254,17 +263,25 @@ class PostgresStorage:
 
     async def acquire(self, topic: str, key: str, value: str, holder: str, ttl: timedelta) -> Note:
         """Set a note unless another holder's stands; return the one that stands now."""
-        return await self._change(self._notes.acquire, topic, key, value, holder, ttl, self._now())
+        return await self._change(self._notes.acquire, topic, key, value, holder, ttl, self._now(), self.name)
 
     async def put_notes(self, notes: Sequence[Note]) -> None:
         """Set notes in one statement."""
-        await self._change(self._notes.put, notes)
+        await self._change(self._notes.put, notes, self.name)
 
     async def drop_notes(
         self, topic: str, keys: Sequence[str] | None = None, holder: str | None = None
     ) -> None:
         """Remove notes of a topic, by key or holder where given."""
         await self._change(self._notes.drop, topic, keys, holder)
+
+    async def mark(self) -> Mark | None:
+        """Return what stops the ledger."""
+        return await self._read(self._notes.mark)
+
+    async def set_mark(self, was: Mark | None, mark: Mark | None) -> bool:
+        """Put a mark in another one's place."""
+        return await self._change(self._notes.set_mark, was, mark, self._now())
 
     async def close(self) -> None:
         """Finish what waits, then let go of the connections; closing again waits for the same end."""

@@ -10,10 +10,10 @@ from typing import Any
 from psycopg import AsyncConnection
 
 from custody_sync.canonical import is_text
-from custody_sync.ledger.answers import note_of
+from custody_sync.ledger.answers import mark_of, note_of
 from custody_sync.ledger.postgres_rows import as_json, check_key
 from custody_sync.ledger.postgres_sql import statements
-from custody_sync.ledger.storage import Note
+from custody_sync.ledger.storage import MOVED, Mark, Note
 from custody_sync.model import format_instant
 
 Due = tuple[str, str, str, str]
@@ -40,6 +40,7 @@ class Notes:
         holder: str,
         ttl: timedelta,
         now: datetime,
+        name: str,
     ) -> Note:
         """Set a note unless another holder's has not lapsed; return the one that stands."""
         check_key("key", key, topic)
@@ -52,13 +53,14 @@ class Notes:
             "expires_at": format_instant(now + ttl),
         }
         while True:
-            for name in ("acquire", "standing"):
-                row = await (await conn.execute(self._sql[name], wanted)).fetchone()
+            for statement in ("acquire", "standing"):
+                row = await (await conn.execute(self._sql[statement], wanted)).fetchone()
                 if row is not None:
                     return note_of(row)
+                await self._check_mark(conn, name)
             # It was dropped between the two statements, and may be had now.
 
-    async def put(self, conn: AsyncConnection[Any], notes: Sequence[Note]) -> None:
+    async def put(self, conn: AsyncConnection[Any], notes: Sequence[Note], name: str) -> None:
         """Set notes, new or over old ones; of several with one key the last."""
         rows = {
             (note.topic, check_key("key", note.key, note.topic)): {
@@ -71,7 +73,39 @@ class Notes:
             }
             for note in notes
         }
-        await conn.execute(self._sql["put"], {"notes": as_json(rows.values())})
+        done = await conn.execute(self._sql["put"], {"notes": as_json(rows.values())})
+        if done.rowcount < len(rows):
+            await self._check_mark(conn, name)
+
+    async def mark(self, conn: AsyncConnection[Any]) -> Mark | None:
+        """Return what stops the ledger."""
+        row = await (await conn.execute(self._sql["mark"])).fetchone()
+        return None if row is None else mark_of(row)
+
+    async def _check_mark(self, conn: AsyncConnection[Any], name: str) -> None:
+        mark = await self.mark(conn)
+        if mark is not None:
+            raise mark.refusal(name)
+
+    async def set_mark(
+        self, conn: AsyncConnection[Any], was: Mark | None, mark: Mark | None, now: datetime
+    ) -> bool:
+        """Put a mark in another one's place, if that is what stands."""
+        async with conn.transaction():
+            # In a statement of its own, so that what is read next is what the lock's last holder left.
+            await conn.execute(self._sql["lock"])
+            if await self.mark(conn) != was:
+                return False
+            await self.drop(conn, MOVED, None, None)
+            if mark is not None:
+                note = {
+                    "key": mark.way,
+                    "value": mark.place,
+                    "holder": mark.run,
+                    "since": format_instant(now),
+                }
+                await conn.execute(self._sql["set_mark"], note)
+            return True
 
     async def drop(
         self, conn: AsyncConnection[Any], topic: str, keys: Sequence[str] | None, holder: str | None

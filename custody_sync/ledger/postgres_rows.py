@@ -16,6 +16,7 @@ from typing import Any
 from psycopg import AsyncClientCursor, AsyncConnection, AsyncCursor
 
 from custody_sync.errors import InvalidInput
+from custody_sync.ledger.answers import mark_of
 from custody_sync.ledger.chain import SECTIONS, Prepared, read_event
 from custody_sync.ledger.drafts import Assert, Hold, Release, Remove, Repair
 from custody_sync.ledger.postgres_sql import fill, statements
@@ -23,6 +24,7 @@ from custody_sync.ledger.rows import FactRow, PlacementRow, RecordKey
 from custody_sync.ledger.rules import Group
 from custody_sync.ledger.sqlite_rows import FACT, PLACEMENT, fact_row, placement_row
 from custody_sync.ledger.state import Needs, Position, State
+from custody_sync.ledger.storage import Mark
 from custody_sync.model import Standing, format_instant, read_instant
 
 MAX_KEY_BYTES = 2600
@@ -151,7 +153,9 @@ class Rows:
         }
         return self._sql["load_plain" if all(map(_is_plain, drafts)) else "load"], needed
 
-    async def look(self, conn: AsyncConnection[Any], drafts: Sequence[Prepared]) -> tuple[State, Position]:
+    async def look(
+        self, conn: AsyncConnection[Any], drafts: Sequence[Prepared]
+    ) -> tuple[State, Position, Mark | None]:
         """Read what a group depends on without taking the lock, on any connection."""
         statement, values = self._loading(drafts)
         cursor = await conn.execute(statement.given.encode(), values)
@@ -260,9 +264,9 @@ def _sealed(group: Group) -> Iterable[dict[str, Any]]:
             yield row
 
 
-def read_loaded(row: Sequence[Any]) -> tuple[State, Position]:
-    """Return the state and the head that `load` found."""
-    at, events, claims, facts, links, placements, owed, holds = row
+def read_loaded(row: Sequence[Any]) -> tuple[State, Position, Mark | None]:
+    """Return the state, the head and the mark that `load` found."""
+    at, events, claims, facts, links, placements, owed, holds, mark = row
     state = State()
     for event_id, body, digest, *sections in events or ():
         state.events[event_id] = read_event(body, digest, dict(zip(SECTIONS, sections, strict=True)))
@@ -280,7 +284,7 @@ def read_loaded(row: Sequence[Any]) -> tuple[State, Position]:
         state.owed.setdefault(fact_id, set()).add(store)
     for fact_id, hold_id in holds or ():
         state.holds.setdefault(fact_id, set()).add(hold_id)
-    return state, Position(at[0], read_instant(at[1]), at[2])
+    return state, Position(at[0], read_instant(at[1]), at[2]), None if mark is None else mark_of(mark)
 
 
 def _is_plain(prepared: Prepared) -> bool:

@@ -7,6 +7,7 @@ does it and the others find it done: each works under an advisory lock, in one t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from importlib import resources
 from typing import Any
 
@@ -15,10 +16,11 @@ from psycopg import AsyncConnection
 
 from custody_sync import errors
 from custody_sync.ledger.postgres_errors import ledger_errors, translate
+from custody_sync.ledger.postgres_notes import Notes
 from custody_sync.ledger.postgres_sql import read_script, statements
 from custody_sync.ledger.postgres_url import Location
 from custody_sync.ledger.sqlite_errors import throw
-from custody_sync.ledger.storage import Identity
+from custody_sync.ledger.storage import Identity, Mark, Way
 from custody_sync.runtime import Runtime
 
 Settings = dict[str, bytes]
@@ -77,7 +79,13 @@ async def prepare_session(conn: AsyncConnection[Any]) -> None:
 
 
 async def find(
-    conn: AsyncConnection[Any], location: Location, *, create: bool, write: bool, make: Identity
+    conn: AsyncConnection[Any],
+    location: Location,
+    *,
+    create: bool,
+    write: bool,
+    make: Identity,
+    now: datetime,
 ) -> Settings:
     """Return the settings of the ledger that is there, made or upgraded where that was asked for.
 
@@ -107,6 +115,9 @@ async def find(
             await _advance(conn, location, steps()[done:])
             if found is None:
                 await _set(conn, location, ledger_id=make.ledger_id.encode(), secret=make.secret)
+                if make.arrives_from is not None:
+                    notes = Notes(location.schema)
+                    await notes.set_mark(conn, None, Mark(Way.FROM, make.arrives_from), now)
             await _set(conn, location, version=str(len(steps())).encode())
         found = await _settings(conn, location)
         assert found is not None  # noqa: S101  # it was just made

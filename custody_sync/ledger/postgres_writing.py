@@ -26,6 +26,7 @@ from custody_sync.ledger.replaying import Replay, Stored, prepare_replay
 from custody_sync.ledger.rules import Group
 from custody_sync.ledger.sqlite_errors import throw
 from custody_sync.ledger.state import Position, State
+from custody_sync.ledger.storage import Way
 from custody_sync.runtime import Runtime
 
 
@@ -51,7 +52,7 @@ class Writer:
         """Append a group and return what became of each draft: appended, an earlier event, or refused."""
         async with self._turn:
             with ledger_errors(self._name):
-                conn, state, at = await self._begin(drafts)
+                conn, state, at = await self._begin(drafts, tuple(Way))
                 try:
                     group, loaded = self._group(state, at), frozenset(state.placements)
                     results = [_admit(group, draft) for draft in drafts]
@@ -73,7 +74,7 @@ class Writer:
         async with self._turn:
             with ledger_errors(self._name):
                 _, at, drafts = await self._replayed(events)
-                conn, state, now_at = await self._begin(drafts)
+                conn, state, now_at = await self._begin(drafts, (Way.TO,))
                 try:
                     if now_at != at:
                         # Somebody appended meanwhile, so they do not follow any more.
@@ -88,7 +89,7 @@ class Writer:
                 await self._send(conn, changes)
 
     async def _replayed(self, events: Sequence[Stored]) -> tuple[State, Position, list[Prepared]]:
-        conn, state, at = await self._begin([])
+        conn, state, at = await self._begin([], (Way.TO,))
         await self._leave(conn)
         drafts = prepare_replay(events, at, self._name)
         for draft in drafts:
@@ -100,19 +101,23 @@ class Writer:
             check_calendar(at.tx_time, self._name, "its last event is of")
         return Group(state, at, check_calendar(self._runtime.clock.now(), self._name, "its clock says"))
 
-    async def _begin(self, drafts: Sequence[Prepared]) -> tuple[AsyncConnection[Any], State, Position]:
+    async def _begin(
+        self, drafts: Sequence[Prepared], stops: Sequence[Way]
+    ) -> tuple[AsyncConnection[Any], State, Position]:
         """Take the lock and read what a group depends on; nothing is lost by trying that twice."""
         calls = self._rows.begin(drafts)
         try:
-            return await self._lock_and_load(calls)
+            return await self._lock_and_load(calls, stops)
         except psycopg.Error as error:
             if not is_lost(error):
                 raise
         # The server was restarted, or has cut off an idle connection.
         await self._pool.check()
-        return await self._lock_and_load(calls)
+        return await self._lock_and_load(calls, stops)
 
-    async def _lock_and_load(self, calls: Sequence[Call]) -> tuple[AsyncConnection[Any], State, Position]:
+    async def _lock_and_load(
+        self, calls: Sequence[Call], stops: Sequence[Way]
+    ) -> tuple[AsyncConnection[Any], State, Position]:
         conn = self._conn
         try:
             if conn is None:
@@ -123,7 +128,10 @@ class Writer:
             row = await (await execute(conn, calls)).fetchone()
             if row is None:
                 raise ValueError("head")
-            return conn, *read_loaded(row)
+            state, at, mark = read_loaded(row)
+            if mark is not None and mark.way in stops:
+                raise mark.refusal(self._name)
+            return conn, state, at
         except BaseException:
             if conn is not None:
                 await self._leave(conn)

@@ -8,9 +8,11 @@ write the same file: every group takes the write lock first and reads its head i
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from pathlib import Path
 from typing import Any
 
 from custody_sync import errors
@@ -98,6 +100,12 @@ class SqliteStorage(Embedded):
         self._connected, self._reader = writer, reader
         self._erases: Eraser | None = None
         self.ledger_id, self.secret = reader.run(reads.settings, ())
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The file, and those that SQLite keeps beside it."""
+        path = os.path.realpath(self._location.path)
+        return tuple(Path(f"{path}{end}") for end in ("", "-wal", "-shm", "-journal"))
 
     # --- writing ----------------------------------------------------------------------------
 

@@ -12,12 +12,14 @@ import sqlite3
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from importlib import resources
 from pathlib import Path
 
 from custody_sync import errors
 from custody_sync.ledger.sqlite_connection import Connection
 from custody_sync.ledger.sqlite_errors import ledger_errors, throw
+from custody_sync.ledger.sqlite_notes import mark_new
 from custody_sync.ledger.storage import Identity
 from custody_sync.runtime import Runtime
 
@@ -297,7 +299,7 @@ def initialise(
         try:
             (tables,) = conn.execute("SELECT count(*) FROM sqlite_master").fetchone()
             if not tables:
-                _create_tables(conn, identity or Identity.new(runtime))
+                _create_tables(conn, identity or Identity.new(runtime), runtime.clock.now())
             conn.execute("COMMIT")
         except BaseException:
             conn.leave()
@@ -307,7 +309,7 @@ def initialise(
             conn.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
 
-def _create_tables(conn: sqlite3.Connection, identity: Identity) -> None:
+def _create_tables(conn: sqlite3.Connection, identity: Identity, now: datetime) -> None:
     for statement in schema_statements():
         conn.execute(statement)
     conn.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -317,6 +319,7 @@ def _create_tables(conn: sqlite3.Connection, identity: Identity) -> None:
         ("secret", identity.secret),
     ]
     conn.executemany("INSERT INTO settings (name, value) VALUES (?, ?)", settings)
+    mark_new(conn, identity, now)
 
 
 def schema_statements() -> Iterator[str]:

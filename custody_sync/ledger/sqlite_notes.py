@@ -7,8 +7,8 @@ import sqlite3
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from custody_sync.ledger.answers import note_of
-from custody_sync.ledger.storage import Note
+from custody_sync.ledger.answers import mark_of, note_of
+from custody_sync.ledger.storage import MOVED, Identity, Mark, Note, Way
 from custody_sync.model import format_instant
 
 _NOTE = "topic, key, value, holder, since, expires_at"
@@ -62,6 +62,33 @@ def drop(conn: sqlite3.Connection, topic: str, keys: Sequence[str] | None, holde
         "AND (:keys IS NULL OR key IN (SELECT value FROM json_each(:keys)))",
         {"topic": topic, "holder": holder, "keys": None if keys is None else json.dumps(list(keys))},
     )
+
+
+def mark(conn: sqlite3.Connection) -> Mark | None:
+    """Return what stops the ledger; whoever writes looks at it in the same transaction."""
+    row = conn.execute("SELECT key, value, holder FROM notes WHERE topic = ? LIMIT 1", (MOVED,)).fetchone()
+    return None if row is None else mark_of(row)
+
+
+def set_mark(conn: sqlite3.Connection, was: Mark | None, wanted: Mark | None, now: datetime) -> bool:
+    """Put a mark in another one's place, if that is what stands."""
+    if mark(conn) != was:
+        return False
+    drop(conn, MOVED, None, None)
+    if wanted is not None:
+        put(conn, [note_of_mark(wanted, now)])
+    return True
+
+
+def mark_new(conn: sqlite3.Connection, identity: Identity, now: datetime) -> None:
+    """Mark a ledger that is just being made for a move, so that at no moment it takes anything else."""
+    if identity.arrives_from is not None:
+        set_mark(conn, None, Mark(Way.FROM, identity.arrives_from), now)
+
+
+def note_of_mark(mark: Mark, now: datetime) -> Note:
+    """Return the note that a mark is kept as."""
+    return Note(topic=MOVED, key=mark.way, value=mark.place, holder=mark.run, since=now)
 
 
 def naming(conn: sqlite3.Connection, fact_ids: Sequence[str]) -> list[tuple[str, str, str]]:

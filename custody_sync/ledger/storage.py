@@ -7,11 +7,13 @@ itself. `Note`s are rows beside the log (leases, reservations, spools) that carr
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import StrEnum
+from pathlib import Path
 from typing import Any, Protocol
 
-from custody_sync.errors import InvalidInput, MissingExtra
+from custody_sync.errors import InvalidInput, LedgerArriving, LedgerError, LedgerMoved, MissingExtra
 from custody_sync.ledger.chain import Prepared
 from custody_sync.ledger.replaying import Stored
 from custody_sync.ledger.rows import Derived
@@ -70,11 +72,44 @@ class Identity:
 
     ledger_id: str
     secret: bytes
+    arrives_from: str | None = field(default=None, compare=False)
+    """Where one that is made with it is moved from; until that is complete it takes nothing of its own."""
 
     @classmethod
     def new(cls, runtime: Runtime) -> Identity:
         """Make an identity that no other ledger has."""
         return cls(runtime.ids.fact_id(runtime.clock.now()), runtime.ids.secret(32))
+
+
+class Way(StrEnum):
+    """Which end of a move a ledger is; the value is the key of its note."""
+
+    TO = "to"
+    """It was moved to another place."""
+    FROM = "from"
+    """The move from another place to here is not complete."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What stops a ledger that is moved: where the other end is, and which run of the move set it."""
+
+    way: Way
+    place: str
+    run: str | None = None
+
+    def refusal(self, name: str) -> LedgerError:
+        """Return what to say to whoever wants to append."""
+        if self.way is Way.TO:
+            return LedgerMoved(name=name, to=self.place)
+        return LedgerArriving(name=name, origin=self.place)
+
+    @property
+    def notice(self) -> str:
+        """What it says of its ledger."""
+        if self.way is Way.TO:
+            return f"it was moved to {self.place}"
+        return f"the move from {self.place} to here is not complete; run it again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +142,13 @@ class Storage(Protocol):
         """What an erasure does not reach, one sentence each."""
         ...
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files that it is in; none where a server keeps it."""
+        ...
+
     async def commit(self, prepared: Prepared) -> Event:
-        """Append one prepared draft, grouped with whatever else waits."""
+        """Append one prepared draft, grouped with whatever else waits; a mark refuses it."""
         ...
 
     async def check(self, prepared: Prepared) -> None:
@@ -144,6 +184,7 @@ class Storage(Protocol):
 
         Raises:
             LedgerBroken: an event does not follow, is not what its hash says, or breaks a rule.
+            LedgerMoved: it was moved; a ledger that a move has not completed takes them.
         """
         ...
 
@@ -186,11 +227,11 @@ class Storage(Protocol):
         ...
 
     async def acquire(self, topic: str, key: str, value: str, holder: str, ttl: timedelta) -> Note:
-        """Set a note unless another holder's has not lapsed; return the one that stands."""
+        """Set a note unless another holder's has not lapsed; return the one that stands; not under a mark."""
         ...
 
     async def put_notes(self, notes: Sequence[Note]) -> None:
-        """Set notes in one transaction."""
+        """Set notes in one transaction; a mark refuses it."""
         ...
 
     async def notes(self, topic: str, limit: int, after: str = "") -> list[Note]:
@@ -203,6 +244,17 @@ class Storage(Protocol):
         """Remove notes of a topic: all, some, or those of one holder."""
         ...
 
+    async def mark(self) -> Mark | None:
+        """Return what stops it."""
+        ...
+
+    async def set_mark(self, was: Mark | None, mark: Mark | None) -> bool:
+        """Put a mark in another one's place, in one transaction that also orders it among appends.
+
+        Returns whether: not where something else stands than what was expected.
+        """
+        ...
+
     async def erase(self) -> Erasure:
         """Drive erased values out of the files; pending where a reader stands in the way."""
         ...
@@ -213,13 +265,7 @@ class Storage(Protocol):
 
 
 MOVED = "moved"
-"""The topic of the note that says where a ledger was moved to."""
-
-
-async def moved_to(storage: Storage) -> str | None:
-    """Return where a ledger was moved to, if it was."""
-    notes = await storage.notes(MOVED, 1)
-    return notes[0].value if notes else None
+"""The topic of the one note that is a ledger's mark."""
 
 
 async def open_storage(
@@ -280,9 +326,10 @@ __all__ = [
     "Account",
     "AsOf",
     "Identity",
+    "Mark",
     "Note",
     "Storage",
     "Unaccounted",
-    "moved_to",
+    "Way",
     "open_storage",
 ]

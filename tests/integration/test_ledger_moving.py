@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fix_golden import GOLDEN, MADE
-from fix_ledger import Book, open_book
+from fix_ledger import Book, Drafts, open_book
 
 from custody_sync.errors import (
     ErasedMeanwhile,
     InvalidInput,
+    LedgerArriving,
     LedgerBroken,
     LedgerDamaged,
+    LedgerError,
     LedgerMoved,
     LedgerNotEmpty,
     LedgerTooNew,
     SweepRunning,
 )
-from custody_sync.ledger import Ledger
+from custody_sync.ledger import Ledger, moving
 from custody_sync.ledger.moving import (
     FileSource,
     LedgerSource,
+    Moved,
     event_line,
     export_lines,
     move,
     take_over,
 )
-from custody_sync.ledger.storage import MOVED, Identity
+from custody_sync.ledger.storage import Identity, Note, Way
 from custody_sync.testing import ManualClock, testing_runtime
 
 EXPORT = (GOLDEN / "ledger-1.jsonl").read_bytes().splitlines(keepends=True)
@@ -176,25 +181,228 @@ async def test_a_move_waits_for_no_sweep(tmp_path: Path) -> None:
         await a.acquire("lease", "sweep", holder="somebody", value='""', ttl=timedelta(minutes=1))
         with pytest.raises(SweepRunning):
             await move(a, b, b.name)
-        assert await a.notes(MOVED) == []
+        assert await a.mark() is None
         assert (await b.head()).seq == 0
 
 
 async def test_a_move_that_fails_leaves_the_ledger_where_it_was(tmp_path: Path) -> None:
     """The mark is taken back: nobody is left without a ledger."""
-    async with await filled(tmp_path / "a.db") as a, await new(tmp_path / "b.db", a.identity) as b:
+    async with await filled(tmp_path / "a.db") as a, await new(tmp_path / "b.db", unmarked(a)) as b:
         await take_over(FileSource("golden", EXPORT), b)
-        await b.append((await open_drafts()).state())
+        await b.append(drafts().state())
         with pytest.raises(LedgerNotEmpty):
             await move(a, b, b.name)
-        assert await a.notes(MOVED) == []
+        assert (await a.mark(), await b.mark()) == (None, None)
 
 
-async def open_drafts() -> Any:
+def drafts() -> Drafts:
     """Return a maker of drafts at the golden ledger's time."""
-    from fix_ledger import Drafts
-
     return Drafts(ManualClock(MADE + timedelta(minutes=1)), "new-")
+
+
+def unmarked(ledger: Ledger) -> Identity:
+    """Return an identity with which a ledger is made that no move has to complete."""
+    return replace(ledger.identity, arrives_from=None)
+
+
+MARKS = [(Way.TO, LedgerMoved), (Way.FROM, LedgerArriving)]
+
+
+@pytest.mark.parametrize(("way", "error"), MARKS)
+async def test_a_mark_stops_every_handle_at_once(
+    book: Book, ledger_url: str, way: Way, error: type[LedgerError]
+) -> None:
+    """The mark is looked at where the head is locked, not when a handle gets round to it."""
+    await book.ledger.put_notes([spooled("before", book)])
+    async with await beside(book, ledger_url) as idle:
+        mark = await book.ledger.set_mark(None, way, "elsewhere")
+        assert mark is not None
+        head, draft = await idle.head(), book.state()
+        results = await asyncio.gather(*(idle.append(book.state()) for _ in range(3)), return_exceptions=True)
+        assert {type(result) for result in results} == {error}
+        for refused in (
+            idle.append(draft),
+            idle.check(draft),
+            idle.acquire("lease", "sweep", holder="me", value='""', ttl=timedelta(minutes=1)),
+            idle.put_notes([spooled("after", book)]),
+        ):
+            with pytest.raises(error, match="elsewhere"):
+                await refused
+        # What ends work is no work.
+        await idle.drop_notes("spool")
+        assert await idle.head() == head
+        assert await book.ledger.drop_mark(mark)
+        await idle.append(draft)
+        assert await idle.notes("spool") == []
+
+
+async def beside(book: Book, url: str) -> Ledger:
+    """Open another handle of a book's ledger."""
+    return await Ledger.open(url, runtime=testing_runtime(clock=book.clock, seed=7))
+
+
+def spooled(key: str, book: Book) -> Note:
+    """Return a working note."""
+    return Note(topic="spool", key=key, value="{}", since=book.clock.now())
+
+
+async def test_what_was_moved_takes_no_log_either(book: Book) -> None:
+    """An import is an append; only a ledger that a move has to complete takes one."""
+    assert await book.ledger.set_mark(None, Way.TO, "elsewhere") is not None
+    with pytest.raises(LedgerMoved):
+        await take_over(FileSource("golden", EXPORT), book.ledger)
+    mark = await book.ledger.mark()
+    assert await book.ledger.set_mark(mark, Way.FROM, "elsewhere") is not None
+    assert (await take_over(FileSource("golden", EXPORT), book.ledger)).added == len(EXPORT) - 1
+
+
+async def test_of_two_marks_at_once_one_is_set(book: Book, ledger_url: str) -> None:
+    """Each says what it expects to stand, in the transaction that sets it."""
+    async with await beside(book, ledger_url) as other:
+        marks = await asyncio.gather(
+            book.ledger.set_mark(None, Way.TO, "b"), other.set_mark(None, Way.TO, "c")
+        )
+        (mark,) = [mark for mark in marks if mark is not None]
+        assert await other.mark() == await book.ledger.mark() == mark
+        assert not await other.drop_mark(replace(mark, run="another"))
+        assert await other.drop_mark(mark)
+        assert not await book.ledger.drop_mark(mark)
+
+
+async def test_a_move_that_was_completed_is_complete_when_it_is_run_again(tmp_path: Path) -> None:
+    """The new place has gone on and has all of the old one's history: nothing is done, no mark is lost."""
+    async with await filled(tmp_path / "a.db") as a, await new(tmp_path / "b.db", a.identity) as b:
+        assert b.notices == (f"the move from {a.name} to here is not complete; run it again",)
+        first = await move(a, b, b.name)
+        mark = await a.mark()
+        await b.append(drafts().state())
+        again = await move(a, b, b.name)
+        assert (again.added, again.head, again.head.seq) == (0, await b.head(), first.head.seq + 1)
+        assert (await a.mark(), await b.mark()) == (mark, None)
+        assert again.remains == first.remains
+        assert again.remains[0].startswith(f"{a.name} still has every value")
+
+
+async def test_a_move_takes_back_no_mark_of_an_earlier_one(tmp_path: Path) -> None:
+    """Where the new place has another history, the old one still does not go on."""
+    async with await filled(tmp_path / "a.db") as a, await new(tmp_path / "b.db", unmarked(a)) as b:
+        await b.append(drafts().state())
+        mark = await a.set_mark(None, Way.TO, b.name)
+        with pytest.raises(LedgerNotEmpty):
+            await move(a, b, b.name)
+        assert (await a.mark(), await b.mark()) == (mark, None)
+
+
+async def test_of_two_moves_at_once_one_is_made(tmp_path: Path) -> None:
+    """The other one is told where the ledger went, and what it was to make takes nothing."""
+    async with await filled(tmp_path / "a.db") as a:
+        targets = [await new(tmp_path / f"{name}.db", a.identity) for name in ("b", "c")]
+        results = await asyncio.gather(*(move(a, t, t.name) for t in targets), return_exceptions=True)
+        assert {type(result) for result in results} == {Moved, LedgerMoved}
+        for target, result in zip(targets, results, strict=True):
+            if isinstance(result, Moved):
+                await target.append(drafts().state())
+            else:
+                with pytest.raises(LedgerArriving):
+                    await target.append(drafts().state())
+            await target.close()
+
+
+class Interrupted(Exception):
+    """Stands for a process that goes away."""
+
+
+@pytest.mark.parametrize("scheme", ["sqlite", "jsonl"])
+async def test_half_of_a_move_is_no_ledger_yet(
+    tmp_path: Path, scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a death in the middle neither place takes anything until the move is run again."""
+    url = f"{scheme}:///{tmp_path / 'b'}"
+    monkeypatch.setattr(moving, "PAGE", 5)
+    async with await filled(tmp_path / "a.db") as a:
+        with monkeypatch.context() as dying:
+            # One that is killed takes nothing back.
+            dying.setattr(moving._Run, "give_up", nothing)
+            async with await Ledger.open(url, create=True, runtime=runtime(), identity=a.identity) as b:
+                with pytest.raises(Interrupted):
+                    await move(a, b, b.name, stop_at(12))
+        async with await Ledger.open(url, runtime=runtime()) as b:
+            assert (await b.head()).seq == 10
+            for ledger, error in ((a, LedgerMoved), (b, LedgerArriving)):
+                with pytest.raises(error):
+                    await ledger.append(drafts().state())
+            with pytest.raises(LedgerArriving):
+                await move(b, a, a.name)
+            done = await move(a, b, b.name)
+            assert (done.before, done.added) == (10, len(EXPORT) - 11)
+            await b.append(drafts().state())
+
+
+async def nothing(run: object) -> None:
+    """Do nothing."""
+
+
+def stop_at(events: int) -> Callable[[int], None]:
+    """Return what ends a move after so many events."""
+    left = [None] * events
+
+    def tell(done: int) -> None:
+        if not left:
+            raise Interrupted
+        left.pop()
+
+    return tell
+
+
+async def test_a_move_that_fails_half_way_leaves_half_of_a_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The source goes on; what came over waits for the next run."""
+    monkeypatch.setattr(moving, "PAGE", 5)
+    async with await filled(tmp_path / "a.db") as a, await new(tmp_path / "b.db", a.identity) as b:
+        with pytest.raises(Interrupted):
+            await move(a, b, b.name, stop_at(12))
+        await a.append(drafts().state())
+        with pytest.raises(LedgerArriving):
+            await b.append(drafts().state())
+        assert (await move(a, b, b.name)).before == 10
+
+
+async def test_a_run_that_was_overtaken_lets_nobody_go_on(tmp_path: Path) -> None:
+    """Another run may complete the target any moment, so the source stays stopped."""
+    async with await filled(tmp_path / "a.db") as a, await new(tmp_path / "b.db", a.identity) as b:
+        overtaking = moving._Run(a, b, None)
+
+        async def overtake(ledger: Ledger) -> None:
+            overtaking.was = await b.mark()
+            await overtaking.begin()
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(moving, "_check", overtake)
+            with pytest.raises(LedgerError, match="another move of it is under way"):
+                await move(a, b, b.name)
+        mark = await a.mark()
+        assert mark is not None
+        await overtaking.finish()
+        await b.append(drafts().state())
+
+
+async def test_a_ledger_is_not_moved_to_where_it_is(tmp_path: Path) -> None:
+    """A link is another name, not another place; nothing stays stopped."""
+    (tmp_path / "link.db").symlink_to(tmp_path / "a.db")
+    async with await filled(tmp_path / "a.db") as a, await new(tmp_path / "link.db") as link:
+        with pytest.raises(InvalidInput, match="to where it is"):
+            await move(a, link, link.name)
+        await a.append(drafts().state())
+
+
+async def test_a_move_needs_the_secret_as_well(tmp_path: Path) -> None:
+    """A ledger made of an export has the id alone: keyed writes would become new facts there."""
+    async with await filled(tmp_path / "a.db") as a:
+        async with await new(tmp_path / "b.db", Identity(a.ledger_id, b"t" * 32)) as b:
+            with pytest.raises(InvalidInput, match="another ledger"):
+                await move(a, b, b.name)
+        assert await a.mark() is None
 
 
 async def test_what_was_moved_once_is_not_moved_elsewhere(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ WHERE topic = %(topic)s AND key = %(key)s
 
 -- name: acquire
 INSERT INTO custody_sync.notes AS n (topic, key, value, holder, since, expires_at)
-VALUES (%(topic)s, %(key)s, %(value)s, %(holder)s, %(now)s, %(expires_at)s)
+SELECT %(topic)s, %(key)s, %(value)s, %(holder)s, %(now)s, %(expires_at)s
+WHERE NOT EXISTS (SELECT FROM custody_sync.notes WHERE topic = 'moved')
 ON CONFLICT (topic, key) DO UPDATE SET
     since = CASE WHEN n.holder = excluded.holder THEN n.since ELSE excluded.since END,
     value = excluded.value, holder = excluded.holder, expires_at = excluded.expires_at
@@ -21,6 +22,7 @@ RETURNING topic, key, value, holder, since, expires_at
 INSERT INTO custody_sync.notes (topic, key, value, holder, since, expires_at)
 SELECT topic, key, value, holder, since, expires_at FROM json_to_recordset(%(notes)s::json)
     AS r(topic text, key text, value text, holder text, since text, expires_at text)
+WHERE NOT EXISTS (SELECT FROM custody_sync.notes WHERE topic = 'moved')
 ON CONFLICT (topic, key) DO UPDATE SET value = excluded.value, holder = excluded.holder,
     since = excluded.since, expires_at = excluded.expires_at
 
@@ -28,6 +30,17 @@ ON CONFLICT (topic, key) DO UPDATE SET value = excluded.value, holder = excluded
 DELETE FROM custody_sync.notes WHERE topic = %(topic)s
 AND (%(holder)s::text IS NULL OR holder = %(holder)s)
 AND (%(keys)s::json IS NULL OR key IN (SELECT json_array_elements_text(%(keys)s::json)))
+
+-- name: mark
+SELECT key, value, holder FROM custody_sync.notes WHERE topic = 'moved' LIMIT 1
+
+-- A mark is set under the lock of appends.
+-- name: lock
+SELECT FROM custody_sync.head WHERE one = 1 FOR UPDATE
+
+-- name: set_mark
+INSERT INTO custody_sync.notes (topic, key, value, holder, since)
+VALUES ('moved', %(key)s, %(value)s, %(holder)s, %(since)s)
 
 -- name: due
 SELECT key, value, holder, xid::text FROM custody_sync.notes WHERE topic = 'erasure'

@@ -22,7 +22,8 @@ SELECT
      JOIN custody_sync.placements p
         ON hashtextextended(p.external_id, 0) = hashtextextended(k.external_id, 0)
         AND p.store = k.store COLLATE "C" AND p.external_id = k.external_id COLLATE "C"),
-    NULL, NULL
+    NULL, NULL,
+    (SELECT json_build_array(key, value, holder) FROM custody_sync.notes WHERE topic = 'moved' LIMIT 1)
 
 -- name: load
 WITH ids AS MATERIALIZED (
@@ -62,7 +63,8 @@ SELECT
             AND p.store = k.store COLLATE "C" AND p.external_id = k.external_id COLLATE "C"
      ) p),
     (SELECT json_agg(json_build_array(o.fact_id, o.store)) FROM facts f JOIN custody_sync.owed o USING (fact_id)),
-    (SELECT json_agg(json_build_array(o.fact_id, o.hold_id)) FROM facts f JOIN custody_sync.holds o USING (fact_id))
+    (SELECT json_agg(json_build_array(o.fact_id, o.hold_id)) FROM facts f JOIN custody_sync.holds o USING (fact_id)),
+    (SELECT json_build_array(key, value, holder) FROM custody_sync.notes WHERE topic = 'moved' LIMIT 1)
 
 -- name: write
 WITH head AS (
