@@ -31,7 +31,7 @@ from custody_sync.model import Json, Observation, Provenance
 from custody_sync.placing import Placer
 from custody_sync.ports import Store, Validator
 from custody_sync.proposing import Proposals, Request, read_request, read_when
-from custody_sync.recording import Recorder
+from custody_sync.recording import Recorder, check_place
 from custody_sync.removal import Patience, Remover, all_gone
 from custody_sync.repair.sweep import Sweep
 from custody_sync.repair.verify import verify_removed
@@ -159,6 +159,7 @@ class AsyncCoordinator(AsyncKeeping):
             InvalidInput: an argument; no store was touched.
             EvidenceDiffers: the value is not what was observed; no store was touched.
             Refused: the ledger's rule by name; no store holds anything of it.
+            LedgerMoved: the ledger goes on in another place; no store holds anything of it.
             StoreWriteFailed: a store did not take it; names what was removed and what may be left.
             LedgerUnavailable: it was not recorded; names the entries that the sweep will find.
         """
@@ -241,6 +242,7 @@ class AsyncCoordinator(AsyncKeeping):
             receipt_id=mandate.receipt_id,
             reason=check_name(reason, "reason"),
         )
+        await check_place(self.ledger)
         fact = await self._known_fact(fact_id)
         # Retracted before: what is left to do is in the stores.
         with contextlib.suppress(AlreadyRetracted):
@@ -276,6 +278,7 @@ class AsyncCoordinator(AsyncKeeping):
             receipt_id: the caller's reference.
 
         Raises:
+            LedgerMoved: the ledger goes on in another place, also in a dry run.
             SweepRunning: another sweep holds the lease.
             BreakerOpen: suspiciously much to remove; nothing was removed.
         """
@@ -293,6 +296,7 @@ class AsyncCoordinator(AsyncKeeping):
             reason=check_name(reason, "reason"),
         )
         cutoff = None if before is None else read_when(before, "before")
+        await check_place(self.ledger)
         return await sweep.run(before=cutoff, dry_run=dry_run, max_removals=max_removals)
 
     async def verify(

@@ -16,7 +16,7 @@ from custody_sync.forgetting import Forgetter, Order, Progress, Run
 from custody_sync.ledger import Hold, Ledger, Release
 from custody_sync.model import MAX_SKEW, Fact, Standing, format_instant
 from custody_sync.proposing import read_when
-from custody_sync.recording import Recorder
+from custody_sync.recording import Recorder, check_place
 from custody_sync.removal import Mandate
 from custody_sync.results import ExpireResult, ForgetResult, ForgetWhereResult, HoldResult
 from custody_sync.retention import AGES, AgeFrom, Expiry, expire, read_windows
@@ -76,6 +76,7 @@ class AsyncKeeping:
             reason=check_reason(reason),
             hold_id=check_optional(hold_id, "hold_id") or self._runtime.ids.generation(),
         )
+        await check_place(self.ledger)
         fact = await self._known_fact(draft.fact_id)
         await self._recorder.append(draft)
         return await self._held(fact, draft.hold_id)
@@ -105,6 +106,7 @@ class AsyncKeeping:
             reason=check_reason(reason),
             hold_id=check_name(hold_id, "hold_id"),
         )
+        await check_place(self.ledger)
         fact = await self._known_fact(draft.fact_id)
         await self._recorder.append(draft)
         return await self._held(fact, draft.hold_id)
@@ -144,6 +146,7 @@ class AsyncKeeping:
         """
         self._check_open()
         order = self._order(actor, receipt_id, check_name(reason, "reason"), digest, identity)
+        await check_place(self.ledger)
         fact = await self._known_fact(fact_id)
         return await self._forgetter.forget(fact, order)
 
@@ -181,12 +184,14 @@ class AsyncKeeping:
 
         Raises:
             InvalidInput: an argument, a blank space or subject above all; nothing was touched.
+            LedgerMoved: the ledger goes on in another place, also in a dry run.
             LedgerError: nothing was forgotten. Later, an error ends the run and is named in the result.
         """
         self._check_open()
         scope = Scope(space=check_name(space, "space"), subject=check_optional(subject, "subject"))
         order = self._order(actor, receipt_id, check_reason(reason), digest, identity)
         size = _read_batch(batch)
+        await check_place(self.ledger)
         run = Run(self._forgetter, order, dry_run=_read_flag(dry_run, "dry_run"), progress=progress)
         erasure = SubjectErasure(self.ledger, self._gates, run, scope, identity=identity)
         return await erasure.forget(size)
@@ -234,6 +239,7 @@ class AsyncKeeping:
 
         Raises:
             InvalidInput: an argument; nothing was touched.
+            LedgerMoved: the ledger goes on in another place, also in a dry run.
             LedgerError: nothing was forgotten. Later, an error ends the run and is named in the result.
         """
         self._check_open()
@@ -245,6 +251,7 @@ class AsyncKeeping:
         said = check_reason(reason) or _why(age_from, cutoffs if windows is None else {})
         order = self._order(actor, receipt_id, said, digest, identity)
         size = _read_batch(batch)
+        await check_place(self.ledger)
         run = Run(self._forgetter, order, dry_run=_read_flag(dry_run, "dry_run"), progress=progress)
         expiry = Expiry(
             cutoffs=cutoffs, cutoff_of=cutoff_of, space=only, age_from=age_from, identity=identity

@@ -15,9 +15,11 @@ from custody_sync.errors import (
     AssertedId,
     ClosedError,
     InvalidInput,
+    LedgerArriving,
     LedgerBusy,
     LedgerError,
     LedgerFull,
+    LedgerMoved,
     LedgerReadOnly,
     LedgerUnavailable,
     Refused,
@@ -27,11 +29,25 @@ from custody_sync.ledger.drafts import Draft
 from custody_sync.model import Event, Placement
 from custody_sync.runtime import Runtime
 
-NOT_COMMITTED = (LedgerFull, LedgerBusy, LedgerReadOnly)
+STOPPED = (LedgerMoved, LedgerArriving)
+"""The ledger goes on in another place; asking here again does not change that."""
+NOT_COMMITTED = (LedgerFull, LedgerBusy, LedgerReadOnly, *STOPPED)
 """Errors after which the event is certainly not in the ledger."""
 DECIDED = (Refused, InvalidInput, ClosedError)
 """Answers that asking again does not change. Any other error, whatever its type, may hide a commit."""
 CLAIM_TRIES = 2
+
+
+async def check_place(ledger: Ledger) -> None:
+    """Refuse early where a ledger goes on elsewhere, since its stores are that one's.
+
+    Raises:
+        LedgerMoved: it was moved.
+        LedgerArriving: the move to it is not complete.
+    """
+    mark = await ledger.mark()
+    if mark is not None:
+        raise mark.refusal(ledger.name)
 
 
 class Recorder:
@@ -54,7 +70,7 @@ class Recorder:
         Raises:
             Refused, InvalidInput, ClosedError: the ledger did not take it, now or after the outcome was
                 settled against it.
-            LedgerFull, LedgerBusy, LedgerReadOnly: it is certainly not recorded.
+            LedgerFull, LedgerBusy, LedgerReadOnly, LedgerMoved, LedgerArriving: it is certainly not recorded.
             LedgerUnavailable: nobody can say; names the entries that stores may hold.
         """
         try:
@@ -125,7 +141,7 @@ class Recorder:
 
 
 def _is_open(error: BaseException) -> bool:
-    return isinstance(error, Exception) and not isinstance(error, DECIDED)
+    return isinstance(error, Exception) and not isinstance(error, (*DECIDED, *STOPPED))
 
 
 class Unrecorded(Exception):  # a signal between two modules, never seen by a caller

@@ -26,7 +26,7 @@ from custody_sync.model import (
 )
 from custody_sync.placing import Placer, Put
 from custody_sync.proposing import Proposals, Request
-from custody_sync.recording import NOT_COMMITTED, Recorder, Unrecorded
+from custody_sync.recording import NOT_COMMITTED, Recorder, Unrecorded, check_place
 from custody_sync.removal import Mandate, all_gone
 from custody_sync.results import (
     Removal,
@@ -81,7 +81,9 @@ class Writer:
             kept=self._kept,
             request=None if request.idempotency_key is None else request.digest(),
         )
-        if fact.supersedes is not None:
+        if fact.supersedes is None:
+            await check_place(self._ledger)
+        else:
             await self._ledger.check(draft)
         self._runtime.reach(FaultPoint.VALIDATED)
         puts = await self._put(fact, quarantined=fact.provenance is Provenance.CLAIMED)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from custody_sync.cli.output import Output
-from custody_sync.errors import InvalidInput, LedgerError, UnknownFact
+from custody_sync.errors import InvalidInput, LedgerArriving, LedgerError, LedgerMoved, UnknownFact
 from custody_sync.forgetting import Progress
 from custody_sync.ledger import Ledger
 from custody_sync.model import Erasure, Fact, Outcome, PlacementState
@@ -130,7 +130,9 @@ def output_left(output: Output, result: ExpireResult | ForgetWhereResult) -> Non
     for note in result.notes:
         output.note(note)
     if result.stopped is not None:
-        output.note(f"Stopped early ({result.stopped}); running it again goes on.")
+        elsewhere = result.stopped in (LedgerMoved.code, LedgerArriving.code)
+        goes_on = "it goes on where the ledger does" if elsewhere else "running it again goes on"
+        output.note(f"Stopped early ({result.stopped}); {goes_on}.")
 
 
 def document_of(result: ExpireResult | ForgetWhereResult) -> dict[str, Any]:

@@ -41,6 +41,7 @@ from custody_sync.cli.session import Proof, open_custody, open_ledger, proof_of,
 from custody_sync.coordinator import AsyncCoordinator
 from custody_sync.errors import CustodyError, InvalidInput, LedgerError
 from custody_sync.model import Erasure
+from custody_sync.recording import check_place
 from custody_sync.results import Fate, ForgetResult, ForgetWhereResult, Seen
 from custody_sync.settings import Settings, load_settings
 
@@ -171,6 +172,7 @@ def _forget_each(
 ) -> int:
     async def plan(output: Output) -> list[str]:
         async with open_ledger(settings, read_only=True) as opened:
+            await check_place(opened)
             facts = [await known_fact(opened, fact_id) for fact_id in dict.fromkeys(fact_ids)]
             planned = await preview(opened, facts, output)
         if dry_run:

@@ -44,6 +44,8 @@ async def open_ledger(settings: Settings, *, read_only: bool = False) -> AsyncIt
     )
     told: set[str] = set()
     async with ledger:
+        if not ledger.writable:
+            await ledger.mark()
         _tell(ledger, told)
         yield ledger
     _tell(ledger, told)

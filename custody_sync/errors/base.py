@@ -18,9 +18,13 @@ class CustodyError(Exception):
 
     def _message(self) -> str:
         line = (type(self).__doc__ or "").strip().split("\n\n")[0]
-        said = " ".join(line.split()).format_map(_Blank(self.fields))
+        said = " ".join(line.split()).format_map(_Blank(self._shown()))
         left = self.fields.get("left")
         return f"{said} Entries may be left in: {', '.join(left)}." if left and "{left}" not in line else said
+
+    def _shown(self) -> dict[str, Any]:
+        """Return the fields as the sentence words them."""
+        return self.fields
 
     def __getattr__(self, name: str) -> Any:
         fields = self.__dict__.get("fields", {})
