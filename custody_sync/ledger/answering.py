@@ -14,6 +14,7 @@ from custody_sync.ledger import sqlite_reads as reads
 from custody_sync.ledger.checks import check_calendar
 from custody_sync.ledger.rows import Derived
 from custody_sync.ledger.sqlite_derived import derived
+from custody_sync.ledger.sqlite_structure import structure
 from custody_sync.ledger.storage import Account, AsOf, Mark, Note, Unaccounted, Way
 from custody_sync.model import Event, Fact, Head, Page, Placement, PlacementState, Standing
 from custody_sync.runtime import Runtime
@@ -143,6 +144,11 @@ class Answering(ABC):
     async def derived(self, limit: int, after: str) -> tuple[Head, list[Derived]]:
         """Return what is kept beside the log, by fact id."""
         found: tuple[Head, list[Derived]] = await self._read(derived, limit, after)
+        return found
+
+    async def structure(self) -> list[str]:
+        """Return what of the database is not as this version makes it."""
+        found: list[str] = await self._read(structure)
         return found
 
     async def notes(self, topic: str, limit: int, after: str = "") -> list[Note]:

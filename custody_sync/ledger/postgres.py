@@ -250,6 +250,10 @@ class PostgresStorage:
         """Return what is kept beside the log, by fact id."""
         return await self._read(self._reads.derived, limit, after)
 
+    async def structure(self) -> list[str]:
+        """Return what stands in the schema that this version does not make."""
+        return await self._read(self._reads.structure)
+
     async def notes(self, topic: str, limit: int, after: str = "") -> list[Note]:
         """Return a topic's notes in order of key."""
         return await self._read(self._notes.page, topic, limit, after)

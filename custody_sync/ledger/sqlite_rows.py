@@ -22,6 +22,7 @@ FACT = (
 )
 _FACT_COLUMNS = FACT.split(", ")
 PLACEMENT = "store, external_id, fact_id, scope, stored_at, until, state, outcome, id"
+_FLAGS = {0: False, 1: True}
 _GIVEN = "(SELECT value FROM json_each(?))"
 _AT_ONCE = (32, 16, 8, 4, 2, 1)
 """Rows of one INSERT; few sizes keep its statements cached, and 32 rows stay under 999 parameters."""
@@ -130,7 +131,9 @@ def _load_sides(conn: sqlite3.Connection, state: State) -> None:
 def fact_row(row: tuple[object, ...]) -> FactRow:
     """Return the fact of the columns `FACT`."""
     values: dict[str, Any] = dict(zip(_FACT_COLUMNS, row, strict=True))
-    values["live"], values["identity_gone"] = bool(values["live"]), bool(values["identity_gone"])
+    for flag in ("live", "identity_gone"):
+        # What is neither 0 nor 1 was put there by somebody else, and has to differ from both.
+        values[flag] = _FLAGS.get(values[flag], values[flag])
     return FactRow(**values)
 
 

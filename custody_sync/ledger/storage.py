@@ -226,6 +226,10 @@ class Storage(Protocol):
         """
         ...
 
+    async def structure(self) -> list[str]:
+        """Return what of tables and indexes is not as this version makes it, one sentence each."""
+        ...
+
     async def acquire(self, topic: str, key: str, value: str, holder: str, ttl: timedelta) -> Note:
         """Set a note unless another holder's has not lapsed; return the one that stands; not under a mark."""
         ...
