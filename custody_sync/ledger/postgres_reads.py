@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -10,6 +11,7 @@ from psycopg import AsyncConnection
 
 from custody_sync.canonical import is_text
 from custody_sync.ledger.answers import (
+    NO_EVENT,
     Row,
     account_of,
     event_at,
@@ -20,7 +22,8 @@ from custody_sync.ledger.answers import (
     unaccounted_of,
 )
 from custody_sync.ledger.postgres_rows import as_json, prefixed
-from custody_sync.ledger.postgres_sql import fill, statements
+from custody_sync.ledger.postgres_schema import steps
+from custody_sync.ledger.postgres_sql import fill, read_script, statements
 from custody_sync.ledger.rows import Derived
 from custody_sync.ledger.sqlite_rows import FACT, PLACEMENT, fact_row, placement_row
 from custody_sync.ledger.storage import Account, AsOf, Unaccounted
@@ -42,6 +45,7 @@ _FACT = (
 _FACT_COLUMNS = _FACT.removesuffix(", s.content")
 _PLACEMENT = "p.store, p.external_id, p.fact_id, p.scope, p.stored_at, p.state, p.outcome"
 _HEAD = 3
+_MADE = re.compile(r"^CREATE (?:UNIQUE )?(TABLE|INDEX) (?:\w+\.)?(\w+)", re.MULTILINE)
 _TABLES = ("events", "claims", "facts", "placements", "owed", "holds")
 
 
@@ -49,6 +53,7 @@ class Reads:
     """The questions to one schema."""
 
     def __init__(self, schema: str) -> None:
+        self._schema = schema
         parts = {
             "schema": schema,
             "fact": _FACT,
@@ -90,6 +95,7 @@ class Reads:
         at = self._sql["head" if question.tx_at is None else "at_instant"]
         parts = {"at": at, "sets": sets, "filters": filters}
         head, rows = _split(await self._rows(conn, "as_of", parameters, **parts))
+        head = head if head.seq else NO_EVENT
         facts = [fact_of(row, head.seq) for row in rows[: question.limit]]
         return Page(facts, head=head, next=facts[-1].seq if len(rows) > question.limit else None)
 
@@ -212,6 +218,16 @@ class Reads:
         if count != at.seq:
             raise ValueError("count")
         return at, [_derived(row[_HEAD + 1 :]) for row in rows if row[_HEAD + 1] is not None]
+
+    async def structure(self, conn: AsyncConnection[Any]) -> list[str]:
+        """Return what of the schema is not as this version makes it, one sentence each."""
+        made = [part for script in steps() for part in _MADE.findall(read_script(script, self._schema))]
+        asked = {
+            "schema": self._schema,
+            "tables": as_json(name for kind, name in made if kind == "TABLE"),
+            "indexes": as_json(name for kind, name in made if kind == "INDEX"),
+        }
+        return [said for (said,) in await self._rows(conn, "structure", asked)]
 
 
 def _derived(row: Row) -> Derived:

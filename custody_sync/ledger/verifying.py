@@ -181,7 +181,7 @@ async def verify(
         inconsistent: tuple[str, ...] = ()
         if replay and problem is None:
             try:
-                differing = await _differences(storage, log, run)
+                differing = [*await _differences(storage, log, run), *await _structure(storage)]
                 consistent, inconsistent = not differing, tuple(differing)
             except LedgerTooOld:
                 names.append(
@@ -316,6 +316,13 @@ async def _differences(storage: Storage, log: _Log, run: Run) -> list[str]:
             break
         after = last
     return found[:NAMED]
+
+
+async def _structure(storage: Storage) -> list[str]:
+    try:
+        return await storage.structure()
+    except (LedgerDamaged, LedgerBroken):
+        return ["its tables and indexes cannot be checked"]
 
 
 def _until(rows: Iterable[Derived], last: str | None) -> dict[str, Derived]:

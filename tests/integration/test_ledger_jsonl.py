@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import stat
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -164,6 +166,17 @@ async def test_a_copy_without_notes_gets_a_secret_of_its_own(kept: Book, tmp_pat
         async with await Ledger.open(f"jsonl:///{copy}", runtime=runtime) as ledger:
             ids.append(ledger.keyed_id("org", "x"))
     assert ids[0] == ids[1] != kept.ledger.keyed_id("org", "x")
+
+
+async def test_l7_notes_that_are_built_otherwise_are_found(kept: Book, tmp_path: Path) -> None:
+    """They are a database, in which somebody else may have put what changes our statements."""
+    await kept.add()
+    assert (await kept.ledger.verify()).consistent
+    with closing(sqlite3.connect(tmp_path / "l.jsonl-notes")) as conn:
+        conn.execute("CREATE TABLE stash AS SELECT * FROM settings")
+        conn.commit()
+    result = await kept.ledger.verify()
+    assert (result.intact, result.inconsistent) == (True, ("table stash: this version makes none",))
 
 
 async def test_notes_of_another_ledger_are_not_taken_for_its_own(kept: Book, tmp_path: Path) -> None:

@@ -296,3 +296,29 @@ def test_a_missing_driver_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> No
     importlib.import_module("custody_sync.ledger")
     with pytest.raises(MissingExtra, match=r"pip install 'custody-sync\[postgres\]'"):
         asyncio.run(Ledger.open("postgresql://127.0.0.1/led"))
+
+
+BUILT = {
+    "CREATE TRIGGER keep BEFORE UPDATE ON {0}.sealed FOR EACH ROW EXECUTE FUNCTION "
+    "suppress_redundant_updates_trigger()": "trigger keep: this version makes none",
+    "CREATE RULE keep AS ON DELETE TO {0}.holds DO INSTEAD NOTHING": "rule keep: this version makes none",
+    "DROP INDEX {0}.facts_live": "index facts_live: missing",
+    "ALTER TABLE {0}.facts ENABLE ROW LEVEL SECURITY": "table facts: some rows are shown to some only",
+    "ALTER TABLE {0}.owed RENAME TO aside; CREATE VIEW {0}.owed AS SELECT * FROM {0}.aside": (
+        "table owed: missing"
+    ),
+}
+
+
+@pytest.mark.damages
+@pytest.mark.parametrize("statement", list(BUILT))
+async def test_l7_a_schema_that_is_built_otherwise(
+    book: Book, server: psycopg.Connection[Any], ledger_url: str, statement: str
+) -> None:
+    """Triggers, rules and views change what a statement does, and answers come through indexes."""
+    await book.add()
+    assert (await book.ledger.verify(witness=False)).consistent is True
+    server.execute(statement.format(schema_of(ledger_url)).encode())
+    result = await book.ledger.verify(witness=False)
+    assert (result.intact, result.consistent) == (True, False)
+    assert BUILT[statement] in result.inconsistent

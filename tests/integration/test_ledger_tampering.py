@@ -284,6 +284,76 @@ def _odd(column: str, value: Any) -> Any:
     return {"state": "due" if value == "held" else "held"}.get(column, other(value))
 
 
+FLAGS = ["'x'", "x'00'", "2", "0.5"]
+
+
+@pytest.mark.parametrize("value", FLAGS)
+async def test_l7_a_flag_that_is_neither_yes_nor_no(pristine: Path, tmp_path: Path, value: str) -> None:
+    """SQLite takes any value in any column, and what Python calls true a query may call false."""
+    for column in ("live", "identity_gone"):
+        for flag in (0, 1):
+            where = f"seq = (SELECT max(seq) FROM facts WHERE {column} = {flag})"
+            copy = changed(pristine, tmp_path, sql(f"UPDATE facts SET {column} = {value} WHERE {where}"))
+            result = await checked(copy)
+            assert (result.intact, result.consistent) == (True, False)
+            assert result.inconsistent[0].endswith(": fact")
+
+
+def hollow(name: str) -> Change:
+    """Make an index that leaves out a row and says of itself that it does not."""
+
+    def change(conn: sqlite3.Connection) -> None:
+        (true,) = conn.execute("SELECT sql FROM sqlite_master WHERE name = ?", (name,)).fetchone()
+        conn.execute(f"DROP INDEX {name}")
+        conn.execute(f"{true} {'AND' if 'WHERE' in true else 'WHERE'} seq < 3")
+        conn.execute("PRAGMA writable_schema = ON")
+        conn.execute("UPDATE sqlite_master SET sql = ? WHERE name = ?", (true, name))
+        (version,) = conn.execute("PRAGMA schema_version").fetchone()
+        conn.execute(f"PRAGMA schema_version = {version + 1}")
+
+    return change
+
+
+def script(statements: str) -> Change:
+    """Make some statements a change."""
+    return lambda conn: conn.executescript(statements)
+
+
+BUILT: dict[str, tuple[Change, str]] = {
+    "an index without a row": (hollow("facts_live_space"), "missing from index facts_live_space"),
+    "no index": (sql("DROP INDEX facts_subject"), "index facts_subject: missing"),
+    "another index": (
+        script("DROP INDEX facts_subject; CREATE INDEX facts_subject ON facts (subject) WHERE seq < 3"),
+        "index facts_subject: not as this version makes it",
+    ),
+    "a trigger that keeps values": (
+        script(
+            "CREATE TABLE stash (x); CREATE TRIGGER keep AFTER INSERT ON sealed "
+            "BEGIN INSERT INTO stash VALUES (new.content); END"
+        ),
+        "trigger keep: this version makes none",
+    ),
+    "a view for a table": (
+        script("ALTER TABLE owed RENAME TO aside; CREATE VIEW owed AS SELECT * FROM aside"),
+        "view owed: this version makes none",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", list(BUILT))
+async def test_l7_a_database_that_is_built_otherwise(pristine: Path, tmp_path: Path, what: str) -> None:
+    """Answers come through indexes, and a trigger or a view changes what a statement does."""
+    change, said = BUILT[what]
+    result = await checked(changed(pristine, tmp_path, change))
+    assert (result.intact, result.consistent) == (True, False)
+    assert any(said in found for found in result.inconsistent), result.inconsistent
+
+
+async def test_statistics_of_a_database_are_no_finding(pristine: Path, tmp_path: Path) -> None:
+    """Whoever lets SQLite count its rows changes no answer."""
+    assert (await checked(changed(pristine, tmp_path, script("ANALYZE; PRAGMA optimize")))).consistent
+
+
 @pytest.mark.parametrize("table", ["claims", "facts", "placements", "owed", "holds"])
 async def test_l7_rows_that_are_missing_or_too_many(pristine: Path, tmp_path: Path, table: str) -> None:
     """A derived row that was dropped, and one that no event stands for, is found."""

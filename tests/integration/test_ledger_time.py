@@ -74,6 +74,13 @@ async def test_l3_valid_at_is_the_later_of_the_clock_and_the_head(book: Book) ->
     assert await book.values(valid_at=day(2)) == []
 
 
+async def test_before_the_first_event_every_storage_names_the_same_head(book: Book) -> None:
+    """It is that of an empty ledger, of which every chain begins."""
+    await book.add()
+    page = await book.ledger.as_of(tx_at=START - timedelta(days=1))
+    assert (page, page.head) == ([], Head(0, None, GENESIS))
+
+
 @pytest.mark.parametrize("bad", [datetime(2026, 9, 1), "2026-09-01T00:00:00Z", 1_700_000_000, ""])
 @pytest.mark.parametrize("which", ["valid_at", "tx_at"])
 async def test_l3_naive_and_unparsable_times_are_refused(book: Book, which: str, bad: Any) -> None:

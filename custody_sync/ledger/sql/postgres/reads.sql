@@ -162,3 +162,25 @@ FROM custody_sync.head h LEFT JOIN ids i ON true WHERE h.one = 1 ORDER BY i.fact
 -- name: ids
 (SELECT DISTINCT fact_id FROM {schema}.{table} WHERE fact_id {beyond} %(after)s
 ORDER BY fact_id LIMIT %(limit)s)
+
+-- What changes the meaning of our statements, and what their answers come through.
+-- name: structure
+WITH found AS (
+    SELECT c.oid, c.relname, c.relkind, c.relrowsecurity FROM pg_catalog.pg_class c
+    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %(schema)s
+), due AS (
+    SELECT 'table' AS kind, 'r' AS relkind, name FROM json_array_elements_text(%(tables)s::json) t (name)
+    UNION ALL SELECT 'index', 'i', name FROM json_array_elements_text(%(indexes)s::json) i (name)
+), ours AS (
+    SELECT f.oid, f.relname, f.relrowsecurity FROM found f JOIN due d ON d.name = f.relname
+)
+SELECT d.kind || ' ' || d.name || ': missing' AS said FROM due d
+WHERE NOT EXISTS (SELECT 1 FROM found f WHERE f.relname = d.name AND f.relkind = d.relkind::"char")
+UNION ALL SELECT 'trigger ' || t.tgname || ': this version makes none' FROM pg_catalog.pg_trigger t
+JOIN ours o ON o.oid = t.tgrelid WHERE NOT t.tgisinternal
+UNION ALL SELECT 'rule ' || r.rulename || ': this version makes none' FROM pg_catalog.pg_rewrite r
+JOIN ours o ON o.oid = r.ev_class
+UNION ALL SELECT 'table ' || o.relname || ': some rows are shown to some only' FROM ours o WHERE o.relrowsecurity
+UNION ALL SELECT 'index ' || o.relname || ': not valid' FROM pg_catalog.pg_index x
+JOIN ours o ON o.oid = x.indexrelid WHERE NOT x.indisvalid
+ORDER BY said
