@@ -59,7 +59,7 @@ FULL = Size(
     race=(8, 16, 1500, 5),
 )
 SMOKE = Size(
-    times=3, openings=2, appends=Amount(single=3, rounds=1, appends=128, forgets=1), race=(2, 4, 40, 1)
+    times=2, openings=1, appends=Amount(single=2, rounds=1, appends=64, forgets=1), race=(1, 2, 8, 1)
 )
 
 Results = dict[str, dict[int, dict[str, Taken]]]
