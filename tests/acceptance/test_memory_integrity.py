@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,32 +24,47 @@ ADAPTERS = [
 NINE = {f"T{number}" for number in range(1, 10)}
 
 
-@pytest.fixture(scope="module")
-def measuring(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
-    """Return the interpreter of an environment with the package and this library in it.
+@dataclass(frozen=True)
+class Environment:
+    """An interpreter, and the folder with what it would not find by itself."""
 
-    One is made, unless the variable names one that has both.
+    python: str
+    folder: str = ""
+
+
+@pytest.fixture(scope="module")
+def measuring(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Environment:
+    """Return an environment with the package and this library in it.
+
+    One is made of two packages beside those of this interpreter, unless the variable names one that has both.
     """
     if (named := os.environ.get(VARIABLE)) is not None:
-        return Path(named)
+        return Environment(named)
     folder = tmp_path_factory.mktemp("measuring")
-    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    python = folder / "bin" / "python"
-    install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder)]
     had = subprocess.run([*install, PACKAGE], capture_output=True, text=True, check=False)
     if had.returncode != 0:
         pytest.skip(f"{PACKAGE} cannot be installed here, and {VARIABLE} names no environment that has it")
-    subprocess.run([*install, f"{request.getfixturevalue('wheel')}[postgres]"], check=True)
-    return python
+    subprocess.run([*install, str(request.getfixturevalue("wheel"))], check=True)
+    return Environment(sys.executable, str(folder))
 
 
-def measure(python: Path, adapter: str, folder: Path, **more: str) -> list[dict[str, Any]]:
+def measure(where: Environment, adapter: str, folder: Path, **more: str) -> list[dict[str, Any]]:
     """Run the nine checks and return the report's lines; `more` are environment variables."""
     report = folder / "report.json"
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("COV", "PYTHON"))}
-    environ |= {"PYTHONPATH": str(Path(__file__).parent), "CUSTODY_SYNC_WITNESS": str(folder / "witness")}
+    paths = filter(None, [where.folder, str(Path(__file__).parent)])
+    environ |= {"PYTHONPATH": os.pathsep.join(paths), "CUSTODY_SYNC_WITNESS": str(folder / "witness")}
     environ |= more
-    command = [python, "-m", "agmi.check", "--adapter", f"integrity_adapter:{adapter}", "--json", report]
+    command = [
+        where.python,
+        "-m",
+        "agmi.check",
+        "--adapter",
+        f"integrity_adapter:{adapter}",
+        "--json",
+        report,
+    ]
     done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False)
     assert report.exists(), done.stderr
     edits: list[dict[str, Any]] = json.loads(report.read_text())["edits"]
@@ -58,7 +74,7 @@ def measure(python: Path, adapter: str, folder: Path, **more: str) -> list[dict[
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("adapter", ADAPTERS)
 def test_l7_all_nine_edits_behind_the_ledgers_back_are_noticed(
-    measuring: Path, tmp_path: Path, adapter: str, request: pytest.FixtureRequest
+    measuring: Environment, tmp_path: Path, adapter: str, request: pytest.FixtureRequest
 ) -> None:
     """Tampered, cut, thinned, reordered, forged, replayed, relabelled or put back whole: never accepted."""
     server = request.getfixturevalue("postgres_uri") if "Postgres" in adapter else ""
