@@ -160,8 +160,8 @@ class Run:
             assert fact is not None  # noqa: S101  # the ledger has an account of it
             await self._forgetter.record(fact, self._order)
             rows, removals = await self._forgetter.clear(fact, self._order.mandate)
-        except OnHold:
-            self._tell(account, Fate.HELD, holds=await self._holds(account))
+        except OnHold as error:
+            self._tell(account, Fate.HELD, holds=tuple(error.holds))
         except CustodyError as error:
             if isinstance(error, LedgerError | ClosedError):
                 self.stopped = error
@@ -169,14 +169,6 @@ class Run:
         else:
             self._rows += rows
             self._tell(account, Fate.FORGOTTEN, removals=removals)
-
-    async def _holds(self, account: Account) -> tuple[str, ...]:
-        """Return the holds that were placed since the account was read."""
-        try:
-            page = await self._forgetter.ledger.accounts(limit=1, after=account.seq - 1)
-        except CustodyError:
-            return ()
-        return page[0].holds
 
     def _tell(
         self,

@@ -70,6 +70,14 @@ async def preview(ledger: Ledger, facts: Sequence[Fact], output: Output) -> list
     ]
 
 
+async def fate_of(ledger: Ledger, fact: Fact) -> FactFate:
+    """Say of one fact what a dry run of many says of each: whether a hold keeps it."""
+    assert fact.seq is not None  # noqa: S101  # it comes from the ledger
+    (account,) = await ledger.accounts(limit=1, after=fact.seq - 1)
+    fate = Fate.HELD if account.holds else Fate.PLANNED
+    return FactFate(fact_id=fact.fact_id, space=fact.space, fate=fate, holds=account.holds)
+
+
 async def preview_fates(ledger: Ledger, facts: Sequence[FactFate], output: Output) -> list[dict[str, object]]:
     """Show what a dry run would erase, and what a hold keeps; return the former for the document."""
     planned = [await known_fact(ledger, fact.fact_id) for fact in facts if fact.fate is Fate.PLANNED]

@@ -17,8 +17,8 @@ from custody_sync.cli.erasing import (
     check_asked,
     document_of,
     erase_many,
+    fate_of,
     known_fact,
-    preview,
     preview_fates,
     show_fates,
     status_of,
@@ -42,7 +42,7 @@ from custody_sync.coordinator import AsyncCoordinator
 from custody_sync.errors import CustodyError, InvalidInput, LedgerError
 from custody_sync.model import Erasure
 from custody_sync.recording import check_place
-from custody_sync.results import Fate, ForgetResult, ForgetWhereResult, Seen
+from custody_sync.results import FactFate, Fate, ForgetResult, ForgetWhereResult, Seen
 from custody_sync.settings import Settings, load_settings
 
 
@@ -60,7 +60,7 @@ def forget(
     identity: IdentityOption = False,
     yes: YesOption = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be erased, and exit with 1.")
+        bool, typer.Option("--dry-run", help="Show what would be erased; exit with 1 if there is anything.")
     ] = False,
     receipt_id: ReceiptOption = None,
     config: ConfigOption = None,
@@ -170,14 +170,16 @@ def _cells(seen: Seen) -> tuple[str, str, str]:
 def _forget_each(
     settings: Settings, fact_ids: Sequence[str], how: dict[str, Any], yes: bool, dry_run: bool, json: bool
 ) -> int:
-    async def plan(output: Output) -> list[str]:
+    async def plan(output: Output) -> list[FactFate]:
         async with open_ledger(settings, read_only=True) as opened:
             await check_place(opened)
             facts = [await known_fact(opened, fact_id) for fact_id in dict.fromkeys(fact_ids)]
-            planned = await preview(opened, facts, output)
+            fates = [await fate_of(opened, fact) for fact in facts]
+            planned = await preview_fates(opened, fates, output)
         if dry_run:
-            output.document({"planned": planned})
-        return [fact.fact_id for fact in facts]
+            held = [fate for fate in fates if fate.fate is Fate.HELD]
+            output.document({"planned": planned, "held": [_held(fate) for fate in held]})
+        return fates
 
     async def erase(output: Output) -> int:
         async with open_custody(settings, output) as custody:
@@ -186,14 +188,20 @@ def _forget_each(
             proof = await proof_of(custody, how["actor"])
         return _show(output, results, failures, proof)
 
-    known = run(plan, json=json)
+    fates = run(plan, json=json)
+    known = [fate.fact_id for fate in fates]
+    count = sum(fate.fate is Fate.PLANNED for fate in fates)
     if dry_run:
-        return FINDING
+        return FINDING if count else REFUSED
     # Asked between two event loops: inside one, Ctrl-C would have to be pressed twice.
-    if not yes and not agreed(Output(json=json), len(known)):
+    if count and not yes and not agreed(Output(json=json), count):
         Output(json=json).note("Nothing was erased.")
         return REFUSED
     return run(erase, json=json)
+
+
+def _held(fate: FactFate) -> dict[str, object]:
+    return {"fact_id": fate.fact_id, "space": fate.space, "holds": list(fate.holds)}
 
 
 async def _erase(

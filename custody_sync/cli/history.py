@@ -41,6 +41,9 @@ def history(
         if not events:
             raise UnknownFact(fact_id=fact_id)
         columns, rows = COLUMNS, rows_of(events)
+        if any("hold_id" in event.data for event in events):
+            columns = (*columns, "hold")
+            rows = [(*row, event.data.get("hold_id")) for row, event in zip(rows, events, strict=True)]
         if verbose:
             columns = (*columns, "details")
             rows = [(*row, details(event)) for row, event in zip(rows, events, strict=True)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from custody_sync.errors.base import CustodyError, Terminal, Transient
 
 
@@ -61,9 +63,12 @@ class OtherStatement(Refused):
 
 
 class OnHold(Refused):
-    """Fact {fact_id} is under a legal hold."""
+    """Fact {fact_id} is under a legal hold: {holds}."""
 
     code = "on_hold"
+
+    def _shown(self) -> dict[str, Any]:
+        return {**self.fields, "holds": ", ".join(self.fields.get("holds", ())) or "?"}
 
 
 class NoSuchHold(Refused):

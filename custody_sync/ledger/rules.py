@@ -131,8 +131,8 @@ class Group(Consequences):
             raise self._unknown(draft.fact_id)
         if row.forget_seq is not None and not (draft.identity and not row.identity_gone):
             raise errors.Forgotten(fact_id=draft.fact_id)
-        if self.state.holds.get(draft.fact_id):
-            raise errors.OnHold(fact_id=draft.fact_id)
+        if holds := self.state.holds.get(draft.fact_id):
+            raise errors.OnHold(fact_id=draft.fact_id, holds=sorted(holds))
         row.forget_seq = row.forget_seq or seq
         row.live = False
         self._end_placements(row, kept=())

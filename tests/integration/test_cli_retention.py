@@ -62,10 +62,26 @@ def test_a_held_fact_is_not_forgotten(cli: Cli) -> None:
     second = cli.json("hold", fact_id)["hold_id"]
     refused = cli.json("forget", fact_id, "--reason", "asked", "--yes", status=4)
     assert refused["failed"][0]["code"] == "on_hold"
+    assert sorted(refused["failed"][0]["holds"]) == sorted(["case-1", second])
     assert f"Holds that stand: {second}." in cli("release", fact_id, "--hold-id", "case-1")
     assert cli.json("release", fact_id, "--hold-id", second)["holds"] == []
     assert cli.json("forget", fact_id, "--reason", "asked", "--yes")["complete"]
-    assert "litigation" in cli("history", fact_id)
+    shown = cli("history", fact_id)
+    assert "litigation" in shown
+    assert shown.count("case-1") == shown.count(second) == 2
+
+
+def test_a_dry_run_shows_what_a_hold_keeps(cli: Cli) -> None:
+    """Held facts are not shown as to be erased; with none left to erase it exits as the run would, with 4."""
+    held, free = (cli.write(value)["fact"]["fact_id"] for value in ("a", "b"))
+    cli("hold", held, "--hold-id", "case-1")
+    dry = ("--reason", "asked", "--dry-run")
+    planned = cli.json("forget", held, free, *dry, status=1)
+    assert [fact["fact_id"] for fact in planned["planned"]] == [free]
+    assert planned["held"] == [{"fact_id": held, "space": "org", "holds": ["case-1"]}]
+    assert "kept by a hold" in cli.stderr
+    assert cli.json("forget", held, *dry, status=4)["planned"] == []
+    cli("forget", held, "--reason", "asked", "--yes", status=4)
 
 
 def test_holds_are_refused_by_name(cli: Cli) -> None:

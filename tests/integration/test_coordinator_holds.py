@@ -25,9 +25,10 @@ async def test_c10_holds_stack(desk: Desk) -> None:
     fact_id = await desk.written()
     first = await desk.custody.hold(fact_id, actor="counsel", reason="case 1", hold_id="case-1")
     assert first.holds == ("case-1",)
-    await error_of(desk.forget(fact_id), OnHold)
+    assert (await error_of(desk.forget(fact_id), OnHold)).holds == ["case-1"]
     second = await desk.custody.hold(fact_id, actor="counsel", hold_id="case-2")
     assert second.holds == ("case-1", "case-2")
+    assert str(await error_of(desk.forget(fact_id), OnHold)).endswith("legal hold: case-1, case-2.")
     released = await desk.custody.release(fact_id, hold_id="case-1", actor="counsel", reason="settled")
     assert (released.hold_id, released.holds) == ("case-1", ("case-2",))
     await error_of(desk.forget(fact_id), OnHold)
