@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import IO, Annotated
@@ -18,14 +18,12 @@ from custody_sync.cli.output import Output, plain
 from custody_sync.cli.problems import UsageProblem
 from custody_sync.cli.sentences import outside
 from custody_sync.cli.session import open_ledger, run
-from custody_sync.errors import ErasedMeanwhile
 from custody_sync.ledger import Ledger
+from custody_sync.ledger.exporting import export_file, export_lines
 from custody_sync.ledger.moving import (
-    ATTEMPTS,
     FileSource,
     LedgerSource,
     Moved,
-    export_lines,
     move,
     take_over,
 )
@@ -40,6 +38,9 @@ def export_ledger(
         str,
         typer.Option("--to", metavar="FILE", help="Where to write it; - is stdout, and then --json is not."),
     ] = "-",
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace FILE if it is there; never a file of the ledger itself.")
+    ] = False,
     config: ConfigOption = None,
     ledger: LedgerOption = None,
     json: JsonOption = False,
@@ -47,7 +48,7 @@ def export_ledger(
     """Write the whole log as a file, one line per event.
 
     Without URL it is the ledger that --ledger or the settings name. The file is a JSONL ledger: it can
-    be checked, imported and opened as one. It holds every value that was not erased.
+    be checked, imported and opened as one. It holds every value that was not erased before it was done.
     """
 
     async def work(output: Output) -> int:
@@ -64,7 +65,9 @@ def export_ledger(
                 sys.stdout.buffer.flush()
                 return 0
             path = Path(to)
-            await _export_to(opened, path, output)
+            _check_place(path, opened.files, force=force)
+            with _whole(path) as file, output.working(f"exporting to {path.name}") as done:
+                await export_file(opened, file, lambda _: done())
             head = await opened.head()
         output.line(f"Wrote {path}.")
         output.document({"ledger_id": opened.ledger_id, "file": str(path), "head": plain(head)})
@@ -73,27 +76,24 @@ def export_ledger(
     return run(work, json=json)
 
 
-async def _export_to(ledger: Ledger, path: Path, output: Output) -> None:
-    """Write the file beside its place and rename it, so that a half of one never has its name."""
-    for attempt in range(1, ATTEMPTS + 1):
-        try:
-            with _whole(path) as file, output.working(f"exporting to {path.name}") as done:
-                async for line in export_lines(ledger, lambda _: done()):
-                    file.write(line)
-            return
-        except ErasedMeanwhile:
-            if attempt == ATTEMPTS:
-                raise
+def _check_place(path: Path, files: Sequence[Path], *, force: bool) -> None:
+    """Refuse to replace what the ledger is in, and anything else unless that was asked for."""
+    for file in files:
+        if os.path.realpath(path) == str(file) or (path.exists() and file.exists() and path.samefile(file)):
+            raise UsageProblem(problem=f"{path} is a file of the ledger itself; export it to another one.")
+    if os.path.lexists(path) and not force:
+        raise UsageProblem(problem=f"{path} is there already; --force replaces it.")
 
 
 @contextlib.contextmanager
 def _whole(path: Path) -> Iterator[IO[bytes]]:
+    """Write a file beside its place and rename it, so that a half of one never has its name."""
     try:
         handle, fresh = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     except OSError as error:
         raise outside(error) from None
     try:
-        with os.fdopen(handle, "wb") as file:
+        with os.fdopen(handle, "w+b") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -165,7 +165,8 @@ def copy_ledger(
 
     A copy gets an id of its own: stores' entries belong to the old ledger, and a repair with the copy
     leaves them alone. With --move the new ledger is the old one in another place, and the old one
-    refuses further events. An interrupted copy is continued by running it again.
+    refuses further events; it still has every value, so delete it once the new place is in use. An
+    interrupted copy is continued by running it again; until a move is complete neither place takes events.
     """
 
     async def work(output: Output) -> int:
@@ -183,6 +184,8 @@ def copy_ledger(
                 name = new.name
             if same:
                 output.note(f"{old.name} refuses further events; name the new place in custody.toml.")
+                for sentence in result.remains:
+                    output.note(f"{sentence}.")
         return _told(output, name, result)
 
     return run(work, json=json)

@@ -115,7 +115,8 @@ class LedgerArriving(LedgerError, Terminal):
 
 
 class ErasedMeanwhile(LedgerError, Transient):
-    """A value of ledger {name} was erased while it was exported, and what was written before has it; export it again."""
+    """A value of ledger {name} was erased while it was exported, and what was written before has it; export it again,
+    to a file or while nothing is forgotten."""
 
     code = "erased_meanwhile"
     exit_code = 3

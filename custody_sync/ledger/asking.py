@@ -180,6 +180,11 @@ class Asking:
                 raise LedgerBroken(name=self._storage.name, seq=after + 1, problem=problem)
             after = last
 
+    async def stored(self, seq: int) -> dict[str, Any] | None:
+        """Return the event at a place in the log as `export` yields it, or None where there is none."""
+        rows = await self._storage.events(1, seq - 1)
+        return rows[0] if rows and rows[0]["event"]["seq"] == seq else None
+
 
 def check_limit(limit: int) -> int:
     """Return the size of a page, or refuse it."""

@@ -1,6 +1,5 @@
-"""Moving a ledger: its log as a file, the file as a ledger, and one ledger's log into another.
+"""Moving a ledger: a file of its log as a ledger, and one ledger's log into another.
 
-An export is a header and one canonical line per event, which is also how a JSONL ledger keeps them.
 What is taken over goes through `Ledger.restore`: nothing is believed, and a copy that was interrupted
 is a shorter ledger of the same history, which the next run continues.
 """
@@ -8,56 +7,24 @@ is a shorter ledger of the same history, which the next run continues.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from custody_sync.canonical import canonical, parse
+from custody_sync.canonical import parse
 from custody_sync.errors import (
     CustodyError,
-    ErasedMeanwhile,
     InvalidInput,
     LedgerBroken,
     LedgerError,
     LedgerNotEmpty,
     SweepRunning,
 )
-from custody_sync.ledger.jsonl_lines import END, header_line, read_header
+from custody_sync.ledger.exporting import PAGE, Row, Tell, event_line, export_lines, nobody
+from custody_sync.ledger.jsonl_lines import END, read_header
 from custody_sync.ledger.ledger import Ledger
 from custody_sync.ledger.storage import Mark, Way
-from custody_sync.model import EventKind, Head, format_instant
-
-PAGE = 1000
-ATTEMPTS = 3
-
-Row = Mapping[str, Any]
-Tell = Callable[[int], None]
-
-
-def event_line(row: Row) -> bytes:
-    """Return the line of an event."""
-    return canonical(dict(row)) + END
-
-
-def _nobody(done: int) -> None:
-    return None
-
-
-async def export_lines(ledger: Ledger, tell: Tell = _nobody) -> AsyncIterator[bytes]:
-    """Yield a ledger's log as lines.
-
-    Raises:
-        ErasedMeanwhile: a value was erased while it was read, and lines before still have it.
-    """
-    start = await ledger.head()
-    yield header_line(ledger.ledger_id)
-    erased = False
-    async for row in ledger.export(page=PAGE):
-        yield event_line(row)
-        erased = erased or (row["event"]["seq"] > start.seq and row["event"]["kind"] == EventKind.FORGET)
-        tell(1)
-    if erased:
-        raise ErasedMeanwhile(name=ledger.name)
+from custody_sync.model import Head, format_instant
 
 
 class Source(Protocol):
@@ -132,7 +99,7 @@ class Moved:
     """What a move leaves for somebody to see to, one sentence each."""
 
 
-async def take_over(source: Source, target: Ledger, tell: Tell = _nobody) -> Moved:
+async def take_over(source: Source, target: Ledger, tell: Tell = nobody) -> Moved:
     """Append a source's events to a ledger that has none, or the first of them, and check it.
 
     Raises:
@@ -152,7 +119,7 @@ async def _check(target: Ledger) -> None:
         raise LedgerBroken(name=target.name, seq=found.first_bad, problem=found.problem)
 
 
-async def _append_all(source: Source, target: Ledger, tell: Tell = _nobody) -> Moved:
+async def _append_all(source: Source, target: Ledger, tell: Tell = nobody) -> Moved:
     before = await target.head()
     last: tuple[int, str] | None = None
     page: list[Row] = []
@@ -182,7 +149,7 @@ async def _append_all(source: Source, target: Ledger, tell: Tell = _nobody) -> M
     return Moved(ledger_id=target.ledger_id, before=before.seq, added=head.seq - before.seq, head=head)
 
 
-async def move(source: Ledger, target: Ledger, to: str, tell: Tell = _nobody) -> Moved:
+async def move(source: Ledger, target: Ledger, to: str, tell: Tell = nobody) -> Moved:
     """Let a ledger go on in another place: take over its log, and refuse further appends where it was.
 
     At no moment do both take events: the target is marked before the source, and its mark goes last.
@@ -240,7 +207,8 @@ async def _went_on(source: Ledger, target: Ledger) -> bool:
         return False
     if head.seq == 0:
         return True
-    return [row["hash"] async for row in target.export(page=1, after=head.seq - 1)][:1] == [head.hash]
+    same = await target.stored(head.seq)
+    return same is not None and bool(same["hash"] == head.hash)
 
 
 async def _check_no_sweep(source: Ledger) -> None:

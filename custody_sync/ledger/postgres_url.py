@@ -17,6 +17,7 @@ from custody_sync.errors import InvalidInput
 from custody_sync.ledger.postgres_sql import DEFAULT_SCHEMA
 
 CONNECT_TIMEOUT = 10
+USUAL_PORT = "5432"
 _SCHEMA = re.compile(r"(?!pg_)[a-z_][a-z0-9_]{0,62}")
 _PORT = re.compile(r"\d*(,\d*)*")
 _HOST = re.compile(r"[/@]\S*|[\w.,:-]*")
@@ -41,7 +42,7 @@ class Location:
     """Where a ledger is: a schema of a database, and how to connect to it."""
 
     name: str
-    """What errors call it: scheme, host and database, and the schema where it is not the usual one."""
+    """What errors call it: scheme, host and database, port and schema where they are not the usual ones."""
     schema: str
     vacuum: bool
     parameters: dict[str, Any]
@@ -63,7 +64,10 @@ class Location:
         port = str(given.get("port", ""))
         if not (given and _PORT.fullmatch(port) and _HOST.fullmatch(host) and _DATABASE.fullmatch(database)):
             raise InvalidInput(field="ledger", problem=_SHAPE)
-        name = f"postgresql://{host}/{database}"
+        # Two servers of one host are two places, and a mark names the place that a ledger was moved to.
+        plain = f"[{host}]" if host.count(":") > 1 and "," not in host else host
+        server = f"{plain}:{port}" if port.strip(",") and set(port.split(",")) != {USUAL_PORT} else host
+        name = f"postgresql://{server}/{database}"
         if schema != DEFAULT_SCHEMA:
             name = f"{name}?schema={schema}"
         # Without UTF-8 a text could not be written, whatever the environment says.

@@ -33,7 +33,9 @@ def test_a_ledger_that_nobody_changed_passes(cli: Cli) -> None:
     document = cli.json("ledger", "verify")
     assert document["passed"] is True
     assert (document["intact"], document["complete"], document["consistent"]) == (True, True, True)
-    assert (document["events"], document["compared"], document["not_checked"]) == (1, [1], [])
+    assert (document["events"], document["compared"]) == (1, [1])
+    (secret,) = document["not_checked"]
+    assert secret.startswith("the secret that ids of keyed writes are made with: ")
     assert document["kinds"] == {"assert": 1}
     assert Path(document["witness"]).parent == witnessed(cli)
     shown = cli("ledger", "verify")
@@ -57,6 +59,41 @@ def test_a_finding_exits_with_1_and_names_the_place(cli: Cli) -> None:
     assert document["inconsistent"][0].endswith(": fact")
     assert document["inconsistent"][0] in cli("ledger", "verify", status=1)
     assert cli.json("ledger", "verify", "--log-only", status=3)["consistent"] is None
+
+
+def test_a_changed_line_of_a_log_is_a_finding(cli: Cli) -> None:
+    """Opening such a ledger is refused, but a check of it says the same as of any other: exit status 1."""
+    for value in ("a", "b", "c"):
+        cli.write(value)
+    cli("ledger", "copy", "sqlite:///custody.db", "jsonl:///l.jsonl")
+    log = cli.folder / "l.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True)
+    lines[2] = lines[2].replace(b"operator:test", b"operator:tess")
+    log.write_bytes(b"".join(lines))
+    document = cli.json("ledger", "verify", "--ledger", "jsonl:///l.jsonl", status=1)
+    assert (document["intact"], document["first_bad"], document["passed"]) == (False, 2, False)
+    assert (document["complete"], document["consistent"], document["events"]) == (None, None, 0)
+    assert document["problem"].endswith("(line 3)")
+    assert "Event 2: " in cli("ledger", "verify", "--ledger", "jsonl:///l.jsonl", status=1)
+    log.write_bytes(b"no ledger\n")
+    cli("ledger", "verify", "--ledger", "jsonl:///l.jsonl", status=5)
+
+
+def test_a_head_of_another_ledger_in_this_log_is_a_finding(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever gives a ledger another id takes its witness from it, but not the heads that others keep."""
+    cli.write("a")
+    heads = cli("ledger", "head")
+    cli.write("b")
+    (cli.folder / "heads").write_text(heads + cli("ledger", "head"))
+    ledger_id = json.loads(heads)["ledger_id"]
+    change(cli.folder / "custody.db", "UPDATE settings SET value = x'6f74686572' WHERE name = 'ledger_id'")
+    document = cli.json("ledger", "verify", "--head", "heads", status=1)
+    assert (document["ledger_id"], document["intact"], document["complete"]) == ("other", True, False)
+    said = f"event 2 is of the ledger {ledger_id}: this is a copy of it, or its id was changed"
+    assert document["missing"] == said
+    assert "the witness: there is none of a ledger with this id" in document["not_checked"]
+    assert said in cli("ledger", "verify", "--head", "heads", status=1)
+    assert cli.json("ledger", "verify", status=3)["complete"] is None
 
 
 def test_what_was_not_checked_exits_with_3(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +141,7 @@ def test_a_head_of_another_ledger_is_a_usage_error(cli: Cli) -> None:
     """It says nothing about this one."""
     cli.write()
     line = json.loads(cli("ledger", "head"))
-    (cli.folder / "heads").write_text(json.dumps({**line, "ledger_id": "another"}))
+    (cli.folder / "heads").write_text(json.dumps({**line, "ledger_id": "another", "hash": "0" * 64}))
     cli("ledger", "verify", "--head", "heads", status=2)
     assert "a head of another ledger" in cli.stderr
 
@@ -163,7 +200,7 @@ def test_an_export_that_fails_leaves_no_half_of_a_file(cli: Cli) -> None:
     cli.write("b")
     (cli.folder / "log.jsonl").write_text("as it was")
     change(cli.folder / "custody.db", "UPDATE events SET body = 'x' WHERE seq = 2")
-    cli("ledger", "export", "--to", "log.jsonl", status=5)
+    cli("ledger", "export", "--to", "log.jsonl", "--force", status=5)
     assert (cli.folder / "log.jsonl").read_text() == "as it was"
     assert not list(cli.folder.glob(".log.jsonl*"))
     cli("ledger", "export", "--to", "missing/log.jsonl", status=2)
@@ -196,3 +233,55 @@ def test_a_copy_is_another_ledger_and_a_move_the_same(cli: Cli) -> None:
     cli("ledger", "copy", "sqlite:///custody.db", "sqlite:///./custody.db", status=2)
     cli("ledger", "copy", "sqlite:///missing.db", "sqlite:///x.db", status=5)
     assert not (cli.folder / "x.db").exists()
+
+
+def test_an_export_replaces_a_file_only_where_that_was_asked_for(cli: Cli) -> None:
+    """What lies there may be another ledger's only log."""
+    cli.write("a")
+    (cli.folder / "log.jsonl").write_text("as it was")
+    (cli.folder / "link.jsonl").symlink_to("nowhere")
+    for name in ("log.jsonl", "link.jsonl"):
+        cli("ledger", "export", "--to", name, status=2)
+        assert "is there already; --force replaces it" in cli.stderr
+    assert (cli.folder / "log.jsonl").read_text() == "as it was"
+    cli("ledger", "export", "--to", "log.jsonl", "--force")
+    assert cli.json("ledger", "verify", "--ledger", "jsonl:///log.jsonl", "--log-only", status=3)["intact"]
+
+
+@pytest.mark.parametrize("name", ["custody.db", "custody.db-wal", "l.jsonl", "l.jsonl-notes", "link.jsonl"])
+def test_a_ledger_is_never_exported_over_itself(cli: Cli, name: str) -> None:
+    """Not even by another name or with --force: whoever has it open would lose what they append."""
+    cli.write("a")
+    cli("ledger", "copy", "sqlite:///custody.db", "jsonl:///l.jsonl")
+    (cli.folder / "link.jsonl").symlink_to("l.jsonl")
+    url = f"sqlite:///{cli.folder}/custody.db" if name.startswith("custody") else "jsonl:///link.jsonl"
+    before = (cli.folder / "l.jsonl").read_bytes()
+    cli("ledger", "export", url, "--to", name, "--force", status=2)
+    assert "is a file of the ledger itself" in cli.stderr
+    assert (cli.folder / "l.jsonl").read_bytes() == before
+
+
+def test_an_import_that_takes_a_place_is_continued(cli: Cli) -> None:
+    """The id makes it the same ledger; the secret is one that the first run made."""
+    for value in ("a", "b"):
+        cli.write(value)
+    cli("ledger", "export", "--to", "log.jsonl")
+    lines = (cli.folder / "log.jsonl").read_bytes().splitlines(keepends=True)
+    (cli.folder / "half.jsonl").write_bytes(b"".join(lines[:2]))
+    into = ("--move", "--ledger", "sqlite:///new.db")
+    assert cli.json("ledger", "import", "half.jsonl", *into)["head"]["seq"] == 1
+    done = cli.json("ledger", "import", "log.jsonl", *into)
+    assert (done["before"], done["added"], done["remains"]) == (1, 1, [])
+
+
+def test_a_move_says_that_the_old_place_keeps_every_value(cli: Cli) -> None:
+    """A later forget reaches the new place alone; a run that has nothing left to do says it as well."""
+    cli.write("a")
+    for _ in range(2):
+        cli("ledger", "copy", "sqlite:///custody.db", "sqlite:///new.db", "--move")
+        assert "custody.db still has every value that was not erased" in cli.stderr
+        assert "delete it once the new place is in use." in cli.stderr
+        cli.write("b", "--ledger", "sqlite:///new.db")
+    document = cli.json("ledger", "copy", "sqlite:///custody.db", "sqlite:///new.db", "--move")
+    assert len(document["remains"]) == 1
+    cli.write("c", status=5)

@@ -28,6 +28,7 @@ from custody_sync.errors import (
     MissingExtra,
 )
 from custody_sync.ledger import Ledger, postgres_schema
+from custody_sync.ledger.postgres_url import Location
 from custody_sync.testing import MemoryStore
 
 pytestmark = pytest.mark.storages("postgres")
@@ -108,6 +109,22 @@ async def test_a_name_says_scheme_host_and_database(book: Book) -> None:
     assert book.ledger.name.startswith("postgresql:///")
     assert book.ledger.name.endswith(f"/postgres?schema={schema_of(book.ledger.name.replace('?', '&'))}")
     assert "postgres@" not in book.ledger.name
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("postgresql://svc:pw-7Q@db/led", "postgresql://db/led"),
+        ("postgresql://svc:pw-7Q@db:5432/led", "postgresql://db/led"),
+        ("postgresql://svc:pw-7Q@db:5433/led?schema=a", "postgresql://db:5433/led?schema=a"),
+        ("postgresql://db:5433,db:5434/led", "postgresql://db,db:5433,5434/led"),
+        ("postgresql://db,db/led", "postgresql://db,db/led"),
+        ("postgresql://[::1]:5433/led", "postgresql://[::1]:5433/led"),
+    ],
+)
+def test_a_name_says_an_unusual_port(url: str, name: str) -> None:
+    """Two servers of one host are two places, also in the mark of a ledger that was moved."""
+    assert Location.parse(url).name == name
 
 
 async def test_a_mistyped_schema_or_database_is_not_found(schema_url: str, postgres_uri: str) -> None:
