@@ -312,21 +312,21 @@ class Interrupted(Exception):
     """Stands for a process that goes away."""
 
 
-@pytest.mark.parametrize("scheme", ["sqlite", "jsonl"])
 async def test_half_of_a_move_is_no_ledger_yet(
-    tmp_path: Path, scheme: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, ledger_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a death in the middle neither place takes anything until the move is run again."""
-    url = f"{scheme}:///{tmp_path / 'b'}"
     monkeypatch.setattr(moving, "PAGE", 5)
     async with await filled(tmp_path / "a.db") as a:
         with monkeypatch.context() as dying:
             # One that is killed takes nothing back.
             dying.setattr(moving._Run, "give_up", nothing)
-            async with await Ledger.open(url, create=True, runtime=runtime(), identity=a.identity) as b:
+            async with await Ledger.open(
+                ledger_url, create=True, runtime=runtime(), identity=a.identity
+            ) as b:
                 with pytest.raises(Interrupted):
                     await move(a, b, b.name, stop_at(12))
-        async with await Ledger.open(url, runtime=runtime()) as b:
+        async with await Ledger.open(ledger_url, runtime=runtime()) as b:
             assert (await b.head()).seq == 10
             for ledger, error in ((a, LedgerMoved), (b, LedgerArriving)):
                 with pytest.raises(error):
