@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as jsonlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,8 +14,9 @@ from custody_sync.cli.options import ConfigOption, JsonOption, LedgerOption
 from custody_sync.cli.output import Output, plain
 from custody_sync.cli.sentences import outside
 from custody_sync.cli.session import open_ledger, run
-from custody_sync.errors import InvalidInput
-from custody_sync.ledger.verifying import Verification
+from custody_sync.errors import InvalidInput, LedgerBroken
+from custody_sync.ledger import Ledger
+from custody_sync.ledger.verifying import Verification, of_broken
 from custody_sync.ledger.witness import head_line, read_head
 from custody_sync.model import Head
 from custody_sync.settings import load_settings
@@ -44,11 +46,19 @@ def verify_ledger(
 
     async def work(output: Output) -> int:
         settings = load_settings(config, ledger)
-        async with open_ledger(settings, read_only=True) as opened:
-            heads = [] if head is None else list(_heads(head, opened.ledger_id))
-            with output.working("checking the ledger"):
-                result = await opened.verify(heads, replay=not log_only)
-            witness, name = opened.witness.path, opened.name
+        witness: Path | None = None
+        kept = [] if head is None else list(_heads(head))
+        try:
+            async with open_ledger(settings, read_only=True) as opened:
+                foreign = await _foreign(opened, head, kept)
+                with output.working("checking the ledger"):
+                    result = await opened.verify([found for _, found in kept], replay=not log_only)
+                witness, name = opened.witness.path, opened.name
+        except LedgerBroken as error:
+            # Of a log of lines nothing can be asked: opening it is what finds the place.
+            foreign, name, result = None, error.fields["name"], of_broken(error)
+        if foreign is not None:
+            result = replace(result, complete=False, missing=foreign)
         _show(output, name, result)
         document = {
             **plain(result),
@@ -61,7 +71,19 @@ def verify_ledger(
     return run(work, json=json)
 
 
-def _heads(path: str, ledger_id: str) -> Iterator[Head]:
+async def _foreign(opened: Ledger, path: str | None, kept: list[tuple[str | None, Head]]) -> str | None:
+    """Return what is wrong where a head of another ledger stands in this log."""
+    said: str | None = None
+    for whose, found in kept:
+        if whose in (None, opened.ledger_id):
+            continue
+        if not await opened.has(found):
+            raise InvalidInput(field="--head", problem=f"{path} has a head of another ledger, {whose}")
+        said = f"event {found.seq} is of the ledger {whose}: this is a copy of it, or its id was changed"
+    return said
+
+
+def _heads(path: str) -> Iterator[tuple[str | None, Head]]:
     try:
         text = Path(path).read_text("utf-8")
     except OSError as error:
@@ -73,9 +95,7 @@ def _heads(path: str, ledger_id: str) -> Iterator[Head]:
             whose, found = read_head(document)
         except ValueError:
             raise InvalidInput(field="--head", problem=f"{path} has a line that is no head") from None
-        if whose not in (None, ledger_id):
-            raise InvalidInput(field="--head", problem=f"{path} has a head of another ledger, {whose}")
-        yield found
+        yield whose, found
 
 
 def _documents(path: str, text: str) -> list[Any]:

@@ -49,6 +49,11 @@ MAX_EVENTS = 100_000
 ERASE_PATIENCE = 0.2
 """Seconds that an erasure waits for another process before it is left pending."""
 
+NOTES_ANEW = (
+    "the file of notes beside it was missing and was made anew, with a new secret: "
+    "a keyed write that is repeated becomes a second fact"
+)
+
 
 async def open_jsonl(
     rest: str,
@@ -98,6 +103,8 @@ def _open(
                 files.drop_rewrite()
                 image.keep_up(alone=True)
                 image.wrote()
+                if identity is None and not are_there(files):
+                    image.notices[NOTES_ANEW] = None
                 provide(files, image.log.ledger_id, made, like, runtime.clock.now())
         image.attach_notes()
         storage = JsonlStorage(name, lock, image, readers, runtime, write, most)

@@ -32,7 +32,7 @@ from custody_sync.ledger.storage import (
     open_storage,
 )
 from custody_sync.ledger.verifying import Verification, verify
-from custody_sync.ledger.witness import Witness, witness_folder
+from custody_sync.ledger.witness import Witness, has, witness_folder
 from custody_sync.model import Erasure, Event, Head
 from custody_sync.runtime import Runtime
 
@@ -277,10 +277,15 @@ class Ledger(Asking):
         seen = await self._witness.read() if witness else None
         if seen is not None:
             heads.append(seen)
-        unread = self._witness.problem if witness and seen is None else None
-        return await verify(
-            self._storage, self._runtime, heads, replay=replay, not_checked=[] if unread is None else [unread]
-        )
+        unread: list[str] = []
+        if witness and seen is None and self._witness.path is not None:
+            none = "the witness: there is none of a ledger with this id"
+            unread = [self._witness.problem or none] if heads or self._witness.problem else []
+        return await verify(self._storage, self._runtime, heads, replay=replay, not_checked=unread)
+
+    async def has(self, head: Head) -> bool:
+        """Tell whether an event with this place and hash is in the log, whatever ledger the head is of."""
+        return await has(self._storage, head)
 
     # --- being moved ------------------------------------------------------------------------
 

@@ -32,6 +32,10 @@ EXCUSES = 8
 """So often a difference may come from an erasure between two reads: each event is read but once."""
 UNREADABLE = "it cannot be read, or its bytes are not those that were committed"
 
+UNCHECKED = "what is beside the log: the log is not intact"
+KEYED = "the secret that ids of keyed writes are made with: the log does not say what it was"
+MAX_SEQ = (1 << 53) - 1
+
 T = TypeVar("T")
 
 
@@ -133,6 +137,10 @@ class _Log:
         if any(head.hash != stored.hash for head in self.heads.get(stored.seq, ())):
             self.differing = self.differing or stored.seq
 
+    def head(self) -> Head:
+        """Return the last event that was found to be in its place."""
+        return Head(self.position.seq, self.position.tx_time, self.position.hash)
+
     def problem(self) -> Problem | None:
         """Return the first thing that is wrong with what was read."""
         found = [problem for problem in (self.broken, self.refused) if problem is not None]
@@ -142,6 +150,20 @@ class _Log:
         if self.broken is None and (gap := self.shadow.unexplained()) is not None:
             found.append(Problem(gap[0], f"its {gap[1]} is gone, and no forget took it"))
         return min(found, default=None)
+
+
+def of_broken(error: LedgerBroken) -> Verification:
+    """Return what a check finds of a ledger that cannot be opened because its log is not intact."""
+    return Verification(
+        ledger_id="",
+        head=Head(0, None, GENESIS),
+        kinds={},
+        erased={},
+        intact=False,
+        first_bad=error.fields["seq"],
+        problem=error.fields["problem"],
+        not_checked=("completeness: the log cannot be read to its end", UNCHECKED),
+    )
 
 
 async def verify(
@@ -175,7 +197,7 @@ async def verify(
         head = await _read_log(storage, log, run)
         problem = await run(log.problem)
         kinds, erased = dict(log.kinds), dict(log.erased)
-        names = [*not_checked]
+        names = [*not_checked, KEYED]
         complete, missing = _completeness(log, sorted(by_seq), names)
         consistent: bool | None = None
         inconsistent: tuple[str, ...] = ()
@@ -188,7 +210,7 @@ async def verify(
                     "what is beside the log: it is of an older schema until it is opened for writing"
                 )
         elif replay:
-            names.append("what is beside the log: the log is not intact")
+            names.append(UNCHECKED)
         else:
             names.append("what is beside the log: a replay was not asked for")
     finally:
@@ -218,7 +240,15 @@ Run = Callable[..., Any]
 
 async def _read_log(storage: Storage, log: _Log, run: Run) -> Head:
     """Read the log to its head; further, where a forget since then may explain what is gone."""
-    head = await storage.head()
+    try:
+        head = await storage.head()
+    except LedgerBroken as error:
+        log.broken = Problem(error.fields["seq"], error.fields["problem"])
+        return log.head()
+    except LedgerDamaged:
+        await _read_up_to(storage, log, MAX_SEQ, run)
+        log.broken = log.broken or Problem(log.position.seq + 1, "the head that the ledger keeps is gone")
+        return log.head()
     while True:
         await _read_up_to(storage, log, head.seq, run)
         if log.broken is not None:
@@ -343,4 +373,4 @@ def _compare(kept: Mapping[str, Derived], told: Mapping[str, Derived]) -> dict[s
     return found
 
 
-__all__ = ["Problem", "Verification", "verify"]
+__all__ = ["Problem", "Verification", "of_broken", "verify"]

@@ -94,6 +94,14 @@ def read_head(document: object) -> tuple[str | None, Head]:
     return (ledger_id if isinstance(ledger_id, str) else None), Head(seq, read_instant(time), digest)
 
 
+async def has(storage: Storage, head: Head) -> bool:
+    """Tell whether a head is that of an event in a log."""
+    if head.seq < 1:
+        return False
+    rows = await storage.events(1, head.seq - 1)
+    return bool(rows) and (rows[0]["event"]["seq"], rows[0]["hash"]) == (head.seq, head.hash)
+
+
 class Witness:
     """The witness of one open ledger.
 
@@ -201,7 +209,7 @@ class Witness:
         """Tell whether what this handle saw is still there: its ledger may have been put back meanwhile."""
         earlier = self._earlier
         for head in (earlier, mine):
-            if head is not None and not await self._has(head):
+            if head is not None and not await has(self._storage, head):
                 self.problem = (
                     f"event {head.seq}, which was appended here, is no longer in the ledger: it was put "
                     f"back or cut off, and the witness {self._path} stays as it is until it is opened again"
@@ -213,15 +221,11 @@ class Witness:
 
     async def _is_ours(self, found: Head) -> bool:
         """Tell whether what the file keeps is of this ledger's history."""
-        if await self._has(found):
+        if await has(self._storage, found):
             return True
         self._foreign = found
         self.problem = f"the witness {self._path} has seen another event {found.seq} than is here"
         return False
-
-    async def _has(self, head: Head) -> bool:
-        rows = await self._storage.events(1, head.seq - 1)
-        return bool(rows) and (rows[0]["event"]["seq"], rows[0]["hash"]) == (head.seq, head.hash)
 
     async def read(self) -> Head | None:
         """Return the head that the file keeps, or None; what is wrong with the file is in `problem`."""
@@ -341,4 +345,4 @@ def _locked(path: Path) -> Iterator[bool]:
         os.close(handle)
 
 
-__all__ = ["VARIABLE", "Witness", "head_line", "read_head", "witness_folder"]
+__all__ = ["VARIABLE", "Witness", "has", "head_line", "read_head", "witness_folder"]

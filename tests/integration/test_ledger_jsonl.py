@@ -91,7 +91,10 @@ async def test_i7_the_file_alone_gives_the_same_answers(kept: Book, tmp_path: Pa
         async with await Ledger.open(url, read_only=read_only, runtime=runtime) as ledger:
             assert await answers_of(ledger) == mine
             assert ledger.ledger_id == kept.ledger.ledger_id
-            assert ledger.notices == ()
+            anew = not read_only and path == copy
+            assert [notice.partition(" was ")[0] for notice in ledger.notices] == (
+                ["the file of notes beside it"] if anew else []
+            )
         if read_only and path == copy:
             assert list(files_of(copy.parent)) == ["audit.jsonl"]
 
@@ -166,6 +169,31 @@ async def test_a_copy_without_notes_gets_a_secret_of_its_own(kept: Book, tmp_pat
         async with await Ledger.open(f"jsonl:///{copy}", runtime=runtime) as ledger:
             ids.append(ledger.keyed_id("org", "x"))
     assert ids[0] == ids[1] != kept.ledger.keyed_id("org", "x")
+
+
+async def test_a_log_that_lost_its_notes_says_so(kept: Book, tmp_path: Path) -> None:
+    """With them went the secret, so that ids of keyed writes are others from now on."""
+    await kept.add()
+    await kept.ledger.close()
+    assert kept.ledger.notices == ()
+    (tmp_path / "l.jsonl-notes").unlink()
+    for said in (1, 0):
+        book = await open_book(kept.path, url=f"jsonl:///{kept.path}")
+        assert len(book.ledger.notices) == said
+        assert all("with a new secret" in notice for notice in book.ledger.notices)
+        await book.ledger.close()
+
+
+async def test_l7_a_log_that_was_changed_while_it_is_open(kept: Book) -> None:
+    """A check names the place, where a question is refused."""
+    for _ in range(3):
+        await kept.add()
+    lines = kept.path.read_bytes().splitlines(keepends=True)
+    lines[2] = lines[2].replace(b"agent:test", b"agent:tess")
+    kept.path.write_bytes(b"".join(lines))
+    result = await kept.ledger.verify()
+    assert (result.intact, result.first_bad) == (False, 2)
+    assert (result.consistent, result.head.seq) == (None, 0)
 
 
 async def test_l7_notes_that_are_built_otherwise_are_found(kept: Book, tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ async def checked(path: Path, **more: Any) -> Verification:
 
 def changed(pristine: Path, folder: Path, change: Change) -> Path:
     """Copy the ledger and change the copy behind its back."""
+    folder.mkdir(exist_ok=True)
     path = folder / "changed.db"
     shutil.copy(pristine, path)
     with closing(sqlite3.connect(path)) as conn:
@@ -392,7 +393,10 @@ async def test_l7_yesterdays_copy_is_not_complete(tmp_path: Path) -> None:
     without = await checked(path, witness=False)
     assert without.complete is None
     assert not without.passed
-    assert without.not_checked == ("completeness: no head was given and no witness has seen this ledger",)
+    assert without.not_checked == (
+        "the secret that ids of keyed writes are made with: the log does not say what it was",
+        "completeness: no head was given and no witness has seen this ledger",
+    )
 
 
 async def test_l7_another_history_is_not_the_one_that_was_seen(tmp_path: Path) -> None:
@@ -415,6 +419,18 @@ async def test_l7_another_history_is_not_the_one_that_was_seen(tmp_path: Path) -
     for result in (await checked(path), await checked(path, head=[seen, head], witness=False)):
         assert (result.intact, result.complete) == (True, False)
         assert result.missing == "event 3 is not the one that a head kept elsewhere is of"
+
+
+@pytest.mark.parametrize("statement", ["DELETE FROM head", "DROP TABLE head"])
+async def test_l7_a_ledger_without_its_head(pristine: Path, tmp_path: Path, statement: str) -> None:
+    """It is read to its end all the same, and that is where something is missing."""
+    copy = changed(pristine, tmp_path, sql(statement))
+    result = await checked(copy)
+    last = len(log_of(pristine))
+    assert (result.intact, result.first_bad, result.events) == (False, last + 1, last)
+    assert result.problem == "the head that the ledger keeps is gone"
+    both = changed(copy, tmp_path / "both", sql("UPDATE events SET hash = 'x' WHERE seq = 3"))
+    assert (await checked(both)).first_bad == 3
 
 
 async def test_an_empty_ledger_is_never_a_pass(tmp_path: Path) -> None:
