@@ -113,7 +113,7 @@ class Run:
         self, forgetter: Forgetter, order: Order, *, dry_run: bool, progress: Progress | None
     ) -> None:
         self.facts: list[FactFate] = []
-        self.erasure = Erasure.DONE
+        self.erasure: Erasure | None = None
         self.notes: dict[str, None] = {}
         self.stopped: CustodyError | None = None
         self.dry_run = dry_run
@@ -121,12 +121,13 @@ class Run:
         self._order = order
         self._progress = progress
         self._rows: list[Placement] = []
+        self._erased = False
 
     @property
     def forgotten_all(self) -> bool:
         """True when nothing is left to do for any fact that no hold keeps."""
         done = all(fact.complete or fact.fate is Fate.HELD for fact in self.facts)
-        return done and self.erasure is Erasure.DONE and self.stopped is None and not self.dry_run
+        return done and self.erasure is not Erasure.PENDING and self.stopped is None and not self.dry_run
 
     async def take(self, accounts: Sequence[Account]) -> list[FactFate]:
         """Forget one batch, then clear the ledger's files and let the stores clean up, once for all of it."""
@@ -145,7 +146,9 @@ class Run:
         self._rows = []
         if free:
             self.notes |= dict.fromkeys(await following.notes(rows))
-            self.erasure = await following.erase()
+            erasure = await following.erase()
+            if self._erased:
+                self.erasure = erasure
         return self.facts[first:]
 
     async def _limited(self, account: Account, limiter: asyncio.Semaphore) -> None:
@@ -159,6 +162,7 @@ class Run:
             fact = await self._forgetter.ledger.get(account.fact_id)
             assert fact is not None  # noqa: S101  # the ledger has an account of it
             await self._forgetter.record(fact, self._order)
+            self._erased = True
             rows, removals = await self._forgetter.clear(fact, self._order.mandate)
         except OnHold as error:
             self._tell(account, Fate.HELD, holds=tuple(error.holds))

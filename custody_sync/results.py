@@ -126,7 +126,8 @@ class ExpireResult:
     age_from: str
     cutoffs: Mapping[str, datetime]
     facts: tuple[FactFate, ...]
-    erasure: Erasure = Erasure.DONE
+    erasure: Erasure | None = None
+    """What is left of the values in the ledger's files; None where nothing was erased."""
     notes: tuple[str, ...] = ()
     stopped: str | None = None
     dry_run: bool = False
@@ -161,7 +162,8 @@ class ForgetWhereResult:
     """Facts that were stated while this ran: run it again."""
     not_reached: tuple[str, ...] = ()
     beyond: tuple[str, ...] = ()
-    erasure: Erasure = Erasure.DONE
+    erasure: Erasure | None = None
+    """What is left of the values in the ledger's files; None where nothing was erased."""
     notes: tuple[str, ...] = ()
     stopped: str | None = None
     dry_run: bool = False

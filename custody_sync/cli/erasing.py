@@ -16,6 +16,7 @@ from custody_sync.model import Erasure, Fact, Outcome, PlacementState
 from custody_sync.results import ExpireResult, FactFate, Fate, ForgetWhereResult
 
 DONE, FINDING, PARTIAL, REFUSED = 0, 1, 3, 4
+NOTHING_KNOWN = "no fact of this space and subject is known, which proves nothing"
 SHOWN = 200
 """More facts than these are counted in a preview for people."""
 
@@ -113,7 +114,9 @@ def show_fates(output: Output, result: ExpireResult | ForgetWhereResult) -> None
     """Show what became of many facts: counted, and by name where something is left."""
     fates = Counter(fact.fate.value for fact in result.facts)
     said = ", ".join(f"{count} {fate}" for fate, count in sorted(fates.items()))
-    output.line(f"{said or 'No fact'}; erasure from the ledger's files: {result.erasure.value}.")
+    erasure = result.erasure
+    files = f"erasure from the ledger's files: {erasure.value}" if erasure else "nothing was erased"
+    output.line(f"{said or 'No fact'}; {files}.")
     removals = [removal for fact in result.facts for removal in fact.removals]
     counts = Counter((removal.store, removal.outcome.value) for removal in removals)
     if counts:
@@ -145,7 +148,35 @@ def output_left(output: Output, result: ExpireResult | ForgetWhereResult) -> Non
 
 def document_of(result: ExpireResult | ForgetWhereResult) -> dict[str, Any]:
     """Return what the JSON document says of many facts besides the record itself."""
-    return {"counts": {fate.value: len(result.with_fate(fate)) for fate in Fate}}
+    return {
+        "counts": {fate.value: len(result.with_fate(fate)) for fate in Fate},
+        "incomplete": _incomplete(result),
+    }
+
+
+def _incomplete(result: ExpireResult | ForgetWhereResult) -> list[str]:
+    """Return why a result is not complete, one sentence each; empty where it is."""
+    if result.complete:
+        return []
+    left = sum(r.outcome is not Outcome.VERIFIED for fact in result.facts for r in fact.removals)
+    said = [
+        ("this was a dry run", result.dry_run),
+        (f"it stopped early ({result.stopped})", result.stopped is not None),
+        (f"facts that failed: {len(result.with_fate(Fate.FAILED))}", result.with_fate(Fate.FAILED)),
+        (f"removals that are not verified: {left}", left),
+        ("a reader keeps erased values in the ledger's files", result.erasure is Erasure.PENDING),
+    ]
+    if isinstance(result, ForgetWhereResult):
+        held = result.with_fate(Fate.HELD)
+        said += [
+            (f"facts kept by a hold: {len(held)}", held),
+            (NOTHING_KNOWN, not result.facts and not result.dry_run),
+            (f"entries in the stores too young to judge: {len(result.young)}", result.young),
+            (f"entries in the stores that no fact accounts for: {len(result.leftovers)}", result.leftovers),
+            (f"facts stated meanwhile: {len(result.later)}", result.later),
+            (f"not reached: {'; '.join(result.not_reached)}", result.not_reached),
+        ]
+    return [sentence for sentence, holds in said if holds]
 
 
 def status_of(result: ExpireResult | ForgetWhereResult) -> int:

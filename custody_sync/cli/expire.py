@@ -107,8 +107,9 @@ def expire(
             cutoffs = [(pattern, format_instant(cutoff)) for pattern, cutoff in result.cutoffs.items()]
             output.preview(f"{age_from} before", ("spaces", "instant"), cutoffs)
             planned = await preview_fates(custody.ledger, result.facts, output)
+            proof = await proof_of(custody, asked["actor"])
         if dry_run:
-            output.document({**plain(result), **document_of(result), "planned": planned})
+            output.document({**plain(proof), **plain(result), **document_of(result), "planned": planned})
         return len(result.with_fate(Fate.PLANNED))
 
     async def erase(output: Output) -> int:

@@ -11,6 +11,7 @@ from custody_sync.canonical import check_name, check_optional
 from custody_sync.cli.erasing import (
     DONE,
     FINDING,
+    NOTHING_KNOWN,
     PARTIAL,
     REFUSED,
     agreed,
@@ -109,11 +110,16 @@ def _forget_where(settings: Settings, asked: dict[str, Any], yes: bool, dry_run:
             with output.working("looking"):
                 result = await custody.coordinator.forget_where(**asked, dry_run=True)
             planned = await preview_fates(custody.ledger, result.facts, output)
+            known = await custody.ledger.accounts(space=asked["space"], subject=asked["subject"], limit=1)
+            proof = await proof_of(custody, asked["actor"])
         count = len(result.with_fate(Fate.PLANNED))
         if dry_run:
             _show_entries(output, result)
-            output.document({**plain(result), **document_of(result), "planned": planned})
-        return count, FINDING if result.facts or result.leftovers or result.young else DONE
+            if not known:
+                output.line(f"{NOTHING_KNOWN.capitalize()}.")
+            document = {**plain(proof), **plain(result), **document_of(result), "planned": planned}
+            output.document(document)
+        return count, _status_of_plan(result, known=bool(known))
 
     async def erase(output: Output) -> int:
         async with open_custody(settings, output) as custody:
@@ -128,10 +134,19 @@ def _forget_where(settings: Settings, asked: dict[str, Any], yes: bool, dry_run:
     count, finding = run(plan, json=json)
     if dry_run:
         return finding
-    if not yes and not agreed(Output(json=json), count):
+    if count and not yes and not agreed(Output(json=json), count):
         Output(json=json).note("Nothing was erased.")
         return REFUSED
     return run(erase, json=json)
+
+
+def _status_of_plan(result: ForgetWhereResult, *, known: bool) -> int:
+    """Return 1 where there is something to do; else the status that the run itself would have."""
+    if result.with_fate(Fate.PLANNED) or result.leftovers or result.young:
+        return FINDING
+    if result.facts:
+        return REFUSED
+    return DONE if known else PARTIAL
 
 
 def _show_certificate(output: Output, result: ForgetWhereResult, proof: Proof) -> int:
@@ -142,7 +157,7 @@ def _show_certificate(output: Output, result: ForgetWhereResult, proof: Proof) -
     if result.later:
         output.line(f"Stated meanwhile, so run it again: {', '.join(result.later)}.")
     if not result.facts:
-        output.line("No fact of this space and subject is known, which proves nothing.")
+        output.line(f"{NOTHING_KNOWN.capitalize()}.")
     for line in result.beyond:
         output.note(line)
     output.document({**plain(proof), **plain(result), **document_of(result)})

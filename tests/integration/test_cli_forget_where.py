@@ -104,13 +104,19 @@ def test_a_space_is_forgotten_as_one(cli: Cli) -> None:
 
 
 def test_a_dry_run_is_a_finding(cli: Cli) -> None:
-    """--dry-run lists what would go and exits with 1; where there is nothing, with 0."""
+    """--dry-run lists what would go and exits with 1; where nothing would, as the run itself does."""
     fact_id = write(cli, "mine")
     planned = cli.json(*FORGET, "--dry-run", status=1)
     assert [fact["fact_id"] for fact in planned["planned"]] == [fact_id]
     assert planned["planned"][0]["stores"] == ["alpha", "beta"]
     assert len(cli.json("read")["facts"]) == 1
-    cli("forget", "--space", "user:24", "--reason", "asked", "--dry-run")
+    assert (planned["actor"], planned["stores"]) == ("operator:test", ["alpha", "beta"])
+    assert (planned["erasure"], planned["incomplete"]) == (None, ["this was a dry run"])
+    nothing = ("forget", "--space", "user:24", "--reason", "asked")
+    assert "proves nothing" in cli(*nothing, "--dry-run", status=3)
+    assert cli.json(*nothing, "--yes", status=3)["erasure"] is None
+    cli(*FORGET, "--yes")
+    assert cli.json(*FORGET, "--dry-run")["planned"] == []
 
 
 def test_nothing_found_proves_nothing(cli: Cli) -> None:
@@ -127,8 +133,31 @@ def test_what_is_held_is_named(cli: Cli) -> None:
     assert "case-7" in cli(*FORGET, "--yes", status=3)
     refused = cli.json(*FORGET, "--subject", "s-1", "--yes", status=4)
     assert [(fact["fate"], fact["holds"]) for fact in refused["facts"]] == [("held", ["case-7"])]
+    assert (refused["erasure"], refused["incomplete"]) == (None, ["facts kept by a hold: 1"])
+    assert "1 held; nothing was erased." in cli(*FORGET, "--subject", "s-1", "--yes", status=4)
+    cli(*FORGET, "--subject", "s-1", "--dry-run", status=4)
     cli("release", held, "--hold-id", "case-7")
     assert cli.json(*FORGET, "--yes")["complete"]
+
+
+def test_a_repeated_erasure_of_identity_says_why_it_is_not_complete(cli: Cli) -> None:
+    """What left its space with its identity is not found again, and the document names that reason."""
+    write(cli, "mine")
+    done = cli.json(*FORGET, "--identity", "--yes")
+    assert (done["complete"], done["erasure"], done["incomplete"]) == (True, "done", [])
+    again = cli.json(*FORGET, "--identity", "--yes", status=3)
+    assert again["complete"] is False
+    assert again["incomplete"] == ["no fact of this space and subject is known, which proves nothing"]
+
+
+def test_nobody_is_asked_about_nothing(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal, with nothing to erase, the answer comes at once."""
+    held = write(cli, "mine")
+    cli("hold", held, "--hold-id", "case-7")
+    monkeypatch.setattr("custody_sync.cli.output.Output.interactive", property(lambda _: True))
+    for what, status in ((("--space", "user:24"), 3), (("--space", USER), 4), ((held,), 4)):
+        cli("forget", *what, "--reason", "asked", status=status)
+        assert "for good?" not in cli.stderr
 
 
 def test_ids_and_a_space_are_two_ways(cli: Cli) -> None:

@@ -113,7 +113,10 @@ def test_windows_of_the_settings_apply(cli: Cli) -> None:
     assert set(done["head"]) == {"seq", "hash", "tx_time"}
     assert believed(cli) == sorted([*old[2:], fresh])
     assert cli.json("expire", "--yes")["facts"] == []
-    assert cli.json("expire", "--dry-run")["planned"] == []
+    nothing = cli.json("expire", "--dry-run")
+    assert (nothing["planned"], nothing["actor"]) == ([], "operator:test")
+    assert (nothing["stores"], set(nothing["head"])) == (["alpha", "beta"], {"seq", "hash", "tx_time"})
+    assert "No fact; nothing was erased." in cli("expire", "--yes")
 
 
 def test_windows_of_the_options_replace_them(cli: Cli) -> None:
