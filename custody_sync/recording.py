@@ -21,6 +21,7 @@ from custody_sync.errors import (
     LedgerFull,
     LedgerMoved,
     LedgerReadOnly,
+    LedgerTooLarge,
     LedgerUnavailable,
     Refused,
 )
@@ -29,8 +30,8 @@ from custody_sync.ledger.drafts import Draft
 from custody_sync.model import Event, Placement
 from custody_sync.runtime import Runtime
 
-STOPPED = (LedgerMoved, LedgerArriving)
-"""The ledger goes on in another place; asking here again does not change that."""
+STOPPED = (LedgerMoved, LedgerArriving, LedgerTooLarge)
+"""The ledger goes on in another place, or has to; asking here again does not change that."""
 NOT_COMMITTED = (LedgerFull, LedgerBusy, LedgerReadOnly, *STOPPED)
 """Errors after which the event is certainly not in the ledger."""
 DECIDED = (Refused, InvalidInput, ClosedError)
@@ -70,7 +71,8 @@ class Recorder:
         Raises:
             Refused, InvalidInput, ClosedError: the ledger did not take it, now or after the outcome was
                 settled against it.
-            LedgerFull, LedgerBusy, LedgerReadOnly, LedgerMoved, LedgerArriving: it is certainly not recorded.
+            LedgerFull, LedgerBusy, LedgerReadOnly, LedgerTooLarge, LedgerMoved, LedgerArriving: it is
+                certainly not recorded.
             LedgerUnavailable: nobody can say; names the entries that stores may hold.
         """
         try:

@@ -126,7 +126,9 @@ async def test_ledger_refusal_names_what_is_left(desk: Desk) -> None:
     assert await desk.judge(left=error.left) == set()
 
 
-@pytest.mark.parametrize("error", [errors.LedgerFull, errors.LedgerBusy, errors.LedgerReadOnly])
+@pytest.mark.parametrize(
+    "error", [errors.LedgerFull, errors.LedgerBusy, errors.LedgerReadOnly, errors.LedgerTooLarge]
+)
 async def test_ledger_certainly_not_committed_compensates(desk: Desk, error: type[Any]) -> None:
     """An append that certainly did not commit is raised as it is, once the stores are clean again."""
     desk.fail_next(FaultPoint.BEFORE_COMMIT, error(name="ledger"))
