@@ -26,8 +26,8 @@ R = TypeVar("R", ExpireResult, ForgetWhereResult)
 def check_asked(output: Output, *, yes: bool, dry_run: bool) -> None:
     """Refuse to erase where nobody is there to be asked and nobody said yes beforehand."""
     if not (yes or dry_run or output.interactive):
-        problem = "erasing cannot be undone; where nobody can be asked it needs --yes"
-        raise InvalidInput(field="forget", problem=problem)
+        problem = "is needed where nobody can be asked, since erasing cannot be undone"
+        raise InvalidInput(field="--yes", problem=problem)
 
 
 def agreed(output: Output, count: int) -> bool:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from custody_sync.canonical import check_optional
 from custody_sync.cli.erasing import (
     DONE,
     FINDING,
@@ -37,6 +38,7 @@ from custody_sync.cli.session import open_custody, proof_of, run
 from custody_sync.errors import InvalidInput
 from custody_sync.model import format_instant
 from custody_sync.results import Fate
+from custody_sync.retention import AGES, read_windows
 from custody_sync.settings import Settings, load_settings
 
 
@@ -85,6 +87,7 @@ def expire(
     a hold keeps stays and is named. What will be erased is shown first; on a terminal you are asked,
     anywhere else, and with --json, --yes is needed.
     """
+    _check_scope(before, window, space, all_spaces, age_from)
     settings = load_settings(config, ledger)
     check_asked(Output(json=json), yes=yes, dry_run=dry_run)
     asked: dict[str, Any] = {
@@ -108,12 +111,15 @@ def expire(
             output.preview(f"{age_from} before", ("spaces", "instant"), cutoffs)
             planned = await preview_fates(custody.ledger, result.facts, output)
             proof = await proof_of(custody, asked["actor"])
+        windows = asked["windows"]
+        if windows and space is not None and read_windows(windows).pattern_of(space) is None:
+            output.note(f"No window is meant for the space {space!r}, so all of it is kept.")
         if dry_run:
             output.document({**plain(proof), **plain(result), **document_of(result), "planned": planned})
         return len(result.with_fate(Fate.PLANNED))
 
     async def erase(output: Output) -> int:
-        async with open_custody(settings, output) as custody:
+        async with open_custody(settings, output, again=True) as custody:
             result = await erase_many(
                 output, count, lambda progress: custody.coordinator.expire(**asked, progress=progress)
             )
@@ -129,6 +135,24 @@ def expire(
         Output(json=json).note("Nothing was erased.")
         return REFUSED
     return run(erase, json=json)
+
+
+def _check_scope(
+    before: str | None, window: Sequence[str] | None, space: str | None, all_spaces: bool, age_from: str
+) -> None:
+    """Refuse what does not go together in the terms of a shell: the library would name its arguments."""
+    check_optional(space, "--space")
+    if age_from not in AGES:
+        raise InvalidInput(field="--age-from", problem="must be learned or superseded")
+    if before is None:
+        if all_spaces:
+            raise InvalidInput(field="--all-spaces", problem="goes with --before; windows name their spaces")
+        return
+    if window:
+        raise InvalidInput(field="--before", problem="does not go with --window; give one of them")
+    if (space is not None) == all_spaces:
+        problem = "needs --space, or --all-spaces to mean every one; not both"
+        raise InvalidInput(field="--before", problem=problem)
 
 
 def _windows(given: Sequence[str] | None, before: str | None, settings: Settings) -> dict[str, str] | None:

@@ -122,7 +122,7 @@ def _forget_where(settings: Settings, asked: dict[str, Any], yes: bool, dry_run:
         return count, _status_of_plan(result, known=bool(known))
 
     async def erase(output: Output) -> int:
-        async with open_custody(settings, output) as custody:
+        async with open_custody(settings, output, again=True) as custody:
             result = await erase_many(
                 output,
                 count,

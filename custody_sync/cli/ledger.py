@@ -71,11 +71,11 @@ def verify_ledger(
     return run(work, json=json)
 
 
-async def _foreign(opened: Ledger, path: str | None, kept: list[tuple[str | None, Head]]) -> str | None:
+async def _foreign(opened: Ledger, path: str | None, kept: list[tuple[str, Head]]) -> str | None:
     """Return what is wrong where a head of another ledger stands in this log."""
     said: str | None = None
     for whose, found in kept:
-        if whose in (None, opened.ledger_id):
+        if whose == opened.ledger_id:
             continue
         if not await opened.has(found):
             raise InvalidInput(field="--head", problem=f"{path} has a head of another ledger, {whose}")
@@ -83,7 +83,7 @@ async def _foreign(opened: Ledger, path: str | None, kept: list[tuple[str | None
     return said
 
 
-def _heads(path: str) -> Iterator[tuple[str | None, Head]]:
+def _heads(path: str) -> Iterator[tuple[str, Head]]:
     try:
         text = Path(path).read_text("utf-8")
     except OSError as error:
@@ -95,6 +95,9 @@ def _heads(path: str) -> Iterator[tuple[str | None, Head]]:
             whose, found = read_head(document)
         except ValueError:
             raise InvalidInput(field="--head", problem=f"{path} has a line that is no head") from None
+        if whose is None:
+            problem = f"{path} has a head that does not say of which ledger it is (ledger_id)"
+            raise InvalidInput(field="--head", problem=problem)
         yield whose, found
 
 

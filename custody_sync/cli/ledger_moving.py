@@ -31,6 +31,9 @@ from custody_sync.ledger.storage import Identity
 from custody_sync.runtime import Runtime
 from custody_sync.settings import load_settings, resolve_ledger
 
+EXPORT = "custody-sync ledger export"
+"""What a usage error of it points at."""
+
 
 def export_ledger(
     url: Annotated[str | None, typer.Argument(metavar="URL", show_default=False)] = None,
@@ -54,7 +57,8 @@ def export_ledger(
     async def work(output: Output) -> int:
         if to == "-" and json:
             raise UsageProblem(
-                problem="The export itself goes to stdout; with --json, --to has to name a file."
+                problem="The export itself goes to stdout; with --json, --to has to name a file.",
+                command=EXPORT,
             )
         settings = load_settings(config, ledger if url is None else url)
         async with open_ledger(settings, read_only=True) as opened:
@@ -80,9 +84,11 @@ def _check_place(path: Path, files: Sequence[Path], *, force: bool) -> None:
     """Refuse to replace what the ledger is in, and anything else unless that was asked for."""
     for file in files:
         if os.path.realpath(path) == str(file) or (path.exists() and file.exists() and path.samefile(file)):
-            raise UsageProblem(problem=f"{path} is a file of the ledger itself; export it to another one.")
+            raise UsageProblem(
+                problem=f"{path} is a file of the ledger itself; export it to another one.", command=EXPORT
+            )
     if os.path.lexists(path) and not force:
-        raise UsageProblem(problem=f"{path} is there already; --force replaces it.")
+        raise UsageProblem(problem=f"{path} is there already; --force replaces it.", command=EXPORT)
 
 
 @contextlib.contextmanager
@@ -173,7 +179,7 @@ def copy_ledger(
         here = Path.cwd()
         urls = resolve_ledger(source, here), resolve_ledger(target, here)
         if urls[0] == urls[1]:
-            raise UsageProblem(problem="The two ledgers are one.")
+            raise UsageProblem(problem="The two ledgers are one.", command="custody-sync ledger copy")
         async with await Ledger.open(urls[0], read_only=not same) as old:
             async with _target(urls[1], old.identity if same else None) as new:
                 with output.working("moving" if same else "copying") as done:

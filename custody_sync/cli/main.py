@@ -140,7 +140,8 @@ def _as_custody_error(error: Exception) -> CustodyError:
         return error
     told = getattr(error, "format_message", None)
     if callable(told):
-        return UsageProblem(problem=ended(str(told())))
+        command = getattr(getattr(error, "ctx", None), "command_path", "custody-sync")
+        return UsageProblem(problem=ended(str(told())), command=command)
     if isinstance(error, OSError):
         return outside(error)
     if isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:

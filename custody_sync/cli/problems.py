@@ -6,7 +6,7 @@ from custody_sync.errors import CustodyError, Terminal, Transient
 
 
 class UsageProblem(CustodyError, Terminal):
-    """{problem} See custody-sync --help."""
+    """{problem} See {command} --help."""
 
     code = "usage"
 

@@ -10,7 +10,7 @@ import typer
 
 from custody_sync.cli.options import ConfigOption, JsonOption, LedgerOption, instant
 from custody_sync.cli.output import Output
-from custody_sync.cli.session import open_ledger, run
+from custody_sync.cli.session import basis_of, open_ledger, run
 from custody_sync.model import Fact, Observation
 from custody_sync.settings import load_settings
 
@@ -57,10 +57,11 @@ def read(
                 limit=limit,
                 after=after,
             )
+            basis = await basis_of(opened)
         _show(output, page)
         if page.next is not None:
             output.note(f"There are more: --after {page.next}")
-        output.document({"facts": list(page), "head": page.head, "next": page.next})
+        output.document({**basis, "facts": list(page), "head": page.head, "next": page.next})
         return 0
 
     return run(work, json=json)

@@ -12,7 +12,7 @@ from pathlib import PurePath
 from typing import Any
 
 from custody_sync.cli.problems import OutsideProblem
-from custody_sync.errors import BreakerOpen, CustodyError, LedgerNotFound, MissingExtra
+from custody_sync.errors import BreakerOpen, CustodyError, InvalidInput, LedgerNotFound, MissingExtra
 
 _PLAIN = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError)
 _ARGUMENT = re.compile(r"\bmax_removals=")
@@ -30,6 +30,8 @@ def sentence(error: CustodyError) -> str:
         said = said.replace(" or Ledger.open(..., create=True)", ", or check the path")
     elif isinstance(error, MissingExtra):
         said = _INSTALL.sub(r"\g<0> (in a checkout: pip install -e '.[\1]')", said)
+    elif isinstance(error, InvalidInput) and error.fields.get("field") == "before":
+        said = f"--{said}"
     return ended(said)
 
 

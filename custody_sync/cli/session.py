@@ -73,6 +73,16 @@ class Custody:
         return sorted(store.name for store in self.stores)
 
 
+async def basis_of(ledger: Ledger) -> dict[str, Any]:
+    """Say on what an answer of the ledger stands, in the terms of a `Proof`; no store was asked."""
+    return {
+        "ledger_id": ledger.ledger_id,
+        "head": await ledger.head(),
+        "time": ledger.now(),
+        "stores": [],
+    }
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
     """What the stores' answers need to be a proof later: which ledger, up to where, when, who asked whom."""
@@ -97,12 +107,12 @@ async def proof_of(custody: Custody, actor: str) -> Proof:
 
 @asynccontextmanager
 async def open_custody(
-    settings: Settings, output: Output, *, validating: bool = False
+    settings: Settings, output: Output, *, validating: bool = False, again: bool = False
 ) -> AsyncIterator[Custody]:
     """Open the ledger, then the stores: a ledger that cannot be used is told before any store is reached.
 
     Validators are only loaded for what states or confirms a fact: one that cannot be imported must
-    not keep anything from being removed.
+    not keep anything from being removed. What a command opens again was remarked on before.
     """
     validators = await load_validators(settings) if validating else ()
     async with (
@@ -113,5 +123,5 @@ async def open_custody(
         ) as coordinator,
     ):
         yield Custody(ledger, stores, coordinator)
-    if not stores:
+    if not (stores or again):
         output.note("No stores are configured, only the ledger was used; factory in custody.toml names them.")

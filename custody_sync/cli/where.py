@@ -14,11 +14,14 @@ from custody_sync.canonical import check_name, check_optional
 from custody_sync.cli.options import ConfigOption, JsonOption, LedgerOption
 from custody_sync.cli.output import Output
 from custody_sync.cli.read import shown_value
-from custody_sync.cli.session import open_ledger, run
+from custody_sync.cli.session import basis_of, open_ledger, run
 from custody_sync.ledger import Ledger
 from custody_sync.ledger.storage import Account
-from custody_sync.model import Fact, Json, Placement, Provenance
+from custody_sync.model import Fact, Json, Placement, PlacementState, Provenance
 from custody_sync.settings import load_settings
+
+_STATES = {PlacementState.HELD: "stored"}
+"""What a table says of an entry; "held" also means that a legal hold keeps the fact."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +61,9 @@ def where(
         settings = load_settings(config, ledger)
         async with open_ledger(settings, read_only=True) as opened:
             found = await _find(opened, space, subject)
-            head = await opened.head()
+            basis = await basis_of(opened)
         _show(output, found)
-        output.document({"space": space, "subject": subject, "head": head, "facts": found})
+        output.document({**basis, "space": space, "subject": subject, "facts": found})
         return 0
 
     return run(work, json=json)
@@ -133,4 +136,4 @@ def _show(output: Output, found: Sequence[Whereabouts]) -> None:
 
 def _places(fact: Whereabouts) -> list[tuple[str, str]]:
     """Return each store and state of a fact's entries once."""
-    return sorted({(place.store, place.state.value) for place in fact.placements})
+    return sorted({(place.store, _STATES.get(place.state, place.state.value)) for place in fact.placements})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 from fix_cli import Cli, Json
@@ -74,9 +75,14 @@ def test_where_says_what_is_held_and_in_which_store(cli: Cli) -> None:
     assert places == {("alpha", "held"), ("beta", "held")}
     assert {p["state"] for p in facts[old]["placements"]} == {"gone"}
     only = cli.json("where", "--space", USER, "--subject", "s-1")
+    assert (
+        only["ledger_id"] == cli.json("read")["ledger_id"] == json.loads(cli("ledger", "head"))["ledger_id"]
+    )
+    assert (only["stores"], cli.json("read")["stores"]) == ([], [])
+    assert only["time"] <= cli.json("read")["time"]
     assert {fact["fact_id"] for fact in only["facts"]} == {old, new}
     shown = cli("where", "--space", USER)
-    assert "alpha (held), beta (held)" in shown
+    assert "alpha (stored), beta (stored)" in shown
     assert "(forgotten)" in shown
 
 

@@ -137,6 +137,16 @@ def test_what_is_no_head_is_a_usage_error(cli: Cli, text: str) -> None:
     cli("ledger", "verify", "--head", "missing", status=2)
 
 
+def test_a_head_that_names_no_ledger_is_a_usage_error(cli: Cli) -> None:
+    """It may be another ledger's, so it is no reason for an alarm about this one."""
+    cli.write()
+    line = json.loads(cli("ledger", "head"))
+    del line["ledger_id"]
+    (cli.folder / "heads").write_text(json.dumps({**line, "hash": "0" * 64}))
+    cli("ledger", "verify", "--head", "heads", status=2)
+    assert "does not say of which ledger it is" in cli.stderr
+
+
 def test_a_head_of_another_ledger_is_a_usage_error(cli: Cli) -> None:
     """It says nothing about this one."""
     cli.write()

@@ -13,6 +13,7 @@ import pytest
 from fix_cli import Cli
 
 from custody_sync import AsyncCoordinator, Ledger
+from custody_sync.cli.main import run_command
 from custody_sync.errors import LedgerFull
 from custody_sync.testing import ManualClock, testing_runtime
 
@@ -95,6 +96,53 @@ def test_holds_are_refused_by_name(cli: Cli) -> None:
     cli("release", fact_id, status=2)
 
 
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ("--before 2020-01-01", "--before: needs --space, or --all-spaces"),
+        ("--before 2020-01-01 --space a --all-spaces", "--before: needs --space, or --all-spaces"),
+        ("--before 2020-01-01 --all-spaces --window a=P1D", "--before: does not go with --window"),
+        ("--before 9999-01-01 --all-spaces", "--before: 9999-01-01T00:00:00.000000Z is still to come"),
+        ("--window a=P1D --all-spaces", "--all-spaces: goes with --before"),
+        ("--window a=P1D --age-from birth", "--age-from: must be"),
+        ("--window a=P1D --space=", "--space: must not be"),
+    ],
+)
+def test_what_does_not_go_together_is_said_in_options(cli: Cli, args: str, said: str) -> None:
+    """A sentence at a shell names options, never arguments of Python."""
+    cli("expire", *args.split(), "--yes", status=2)
+    assert cli.stderr.startswith(said)
+
+
+def test_a_space_without_a_window_is_said(cli: Cli) -> None:
+    """Nothing is erased there, and a mistyped pattern does not go unnoticed."""
+    write_old(cli, "org")
+    cli("expire", "--window", "team:*=P1D", "--space", "org", "--dry-run")
+    assert "No window is meant for the space 'org'" in cli.stderr
+    cli("expire", "--window", "org=P1D", "--space", "org", "--dry-run", status=1)
+    assert "No window" not in cli.stderr
+
+
+def test_that_no_stores_are_configured_is_said_once(cli: Cli) -> None:
+    """A command that looks first and then erases opens them twice."""
+    write_old(cli, "org")
+    cli.stores.clear()
+    for command in (
+        ("forget", "--space", "org", "--reason", "r", "--yes"),
+        ("expire", "--window", "org=P1D", "--yes"),
+    ):
+        cli.capsys.readouterr()
+        run_command(command)
+        assert cli.capsys.readouterr().err.count("No stores are configured") == 1
+
+
+def test_erasing_needs_yes_by_its_name(cli: Cli) -> None:
+    """Where nobody can be asked the sentence is about the option, whatever the command."""
+    assert cli.json("expire", "--window", "a=P1D", status=2)["error"]["field"] == "--yes"
+    cli("expire", "--windw", "a=P1D", status=2)
+    assert cli.stderr.rstrip().endswith("See custody-sync expire --help.")
+
+
 # --- expiry -----------------------------------------------------------------------------------
 
 
@@ -131,7 +179,7 @@ def test_windows_of_the_options_replace_them(cli: Cli) -> None:
 def test_before_needs_its_spaces(cli: Cli) -> None:
     """A date alone is refused; with a space it means that one, with --all-spaces every one."""
     one, two = write_old(cli, "org", "user:1")
-    assert "all_spaces" in cli.json("expire", "--before", "2021-01-01", "--yes", status=2)["error"]["message"]
+    assert "--all-spaces" in cli.json("expire", "--before", "2021-01-01", "--yes", status=2)["error"]["message"]
     done = cli.json("expire", "--before", "2021-01-01", "--space", "org", "--yes")
     assert [fact["fact_id"] for fact in done["facts"]] == [one]
     assert believed(cli) == [two]
