@@ -194,6 +194,8 @@ class Seen:
     store: str
     external_id: str
     fact_id: str
+    since: datetime | None = None
+    """When it was stored, if that is known: what is too young is old enough ten minutes later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -130,6 +130,8 @@ def config_path(
 
 def resolve_ledger(url: str, base: Path) -> str:
     """Make the path of a file ledger absolute, starting at `base`; any other URL stays as it is."""
+    name, separator, rest = url.partition("://")
+    url = f"{name.lower()}{separator}{rest}" if separator else url
     for scheme in _FILE_SCHEMES:
         path = url.removeprefix(scheme)
         if path != url and path:

@@ -132,14 +132,16 @@ async def _sort_batch(
     batch = {entry.external_id: entry for entry in ours} if unaccounted else {}
     for found in unaccounted:
         entry = batch[found.external_id]
-        seen = Seen(store=gate.name, external_id=entry.external_id, fact_id=entry.fact_id or "")
+        age_from = entry.stored_at or read_instant(entry.created_at)
+        seen = Seen(
+            store=gate.name, external_id=entry.external_id, fact_id=entry.fact_id or "", since=age_from
+        )
         if found.state is PlacementState.DUE and found.owner == entry.fact_id:
             # Pending in the ledger already: draining takes care of it, however young it is.
             continue
         if entry.external_id in listing.taken:
             continue
         listing.taken.add(entry.external_id)
-        age_from = entry.stored_at or read_instant(entry.created_at)
         if age_from is not None and age_from > now + MAX_SKEW:
             listing.undated.append(seen)
         elif age_from is None or age_from > cutoff:

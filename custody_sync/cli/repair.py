@@ -172,12 +172,13 @@ def _show_counts(output: Output, title: str, entries: Sequence[Repaired]) -> Non
 
 
 def _young(result: RepairResult, started: datetime, ended: datetime) -> str:
-    """Say how many entries have to wait, and until when at the latest: their writes may be under way."""
+    """Say how many entries have to wait since their writes may be under way, and until when."""
     count = len(result.young)
     entries, were = ("entry is", "was") if count == 1 else ("entries are", "were")
     limit, when = "younger than ten minutes", "without --before"
     if result.before < started - REPAIR_MIN_AGE:
         limit = f"not older than {format_instant(result.before)}"
     else:
-        when = f"after {ended + REPAIR_MIN_AGE + timedelta(seconds=1):%H:%M:%S} UTC"
+        youngest = max(seen.since or ended for seen in result.young)
+        when = f"after {youngest + REPAIR_MIN_AGE + timedelta(seconds=1):%H:%M:%S} UTC"
     return f"{count} {entries} {limit} and {were} left alone; run again {when}."

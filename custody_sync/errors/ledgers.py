@@ -96,7 +96,7 @@ class LedgerTooLarge(LedgerError, Terminal):
 
 
 class LedgerUnreachable(LedgerError, Transient):
-    """The ledger {name} cannot be reached ({cause}); nothing was recorded."""
+    """The ledger {name} cannot be reached ({cause})."""
 
     code = "ledger_unreachable"
 

@@ -17,6 +17,21 @@ from custody_sync.ledger.sqlite_errors import throw
 
 _LOST = ("08", "57P0", "25P03", "57P05", "53300")
 """SQLSTATEs of a connection that is gone or was not to be had."""
+_REASONS = (
+    ("resolve host", "unknown host"),
+    ("translate host", "unknown host"),
+    ("Name or service not known", "unknown host"),
+    ("No such file or directory", "no server at this socket"),
+    ("Connection refused", "connection refused"),
+    ("password authentication failed", "the password was refused"),
+    ("no password supplied", "it wants a password"),
+    ("pg_hba.conf", "its pg_hba.conf has no entry for this"),
+    ("FATAL:  role", "no such role"),
+    ("FATAL:  database", "no such database"),
+    ("sslmode", "sslmode"),
+    ("SSL", "sslmode"),
+    ("timeout", "no answer in time"),
+)
 _DAMAGED = ("XX001", "XX002", "42P01", "42703", "3F000")
 _READ_ONLY = ("25006", "42501")
 
@@ -50,9 +65,14 @@ def translate(error: BaseException, name: str) -> errors.LedgerError:
 
 
 def describe(error: BaseException) -> str:
-    """Name an error by type and SQLSTATE."""
+    """Name an error by type and SQLSTATE, or by the kind of reason why nothing was connected."""
     state = getattr(error, "sqlstate", None)
-    return f"{type(error).__name__} {state}" if state else type(error).__name__
+    kind = f"{type(error).__name__} {state}" if state else type(error).__name__
+    if state or not isinstance(error, psycopg.OperationalError):
+        return kind
+    # The text has the user's name in it, so of what it says only the sort is told.
+    said = str(error)
+    return next((f"{kind}: {reason}" for part, reason in _REASONS if part in said), kind)
 
 
 @contextmanager

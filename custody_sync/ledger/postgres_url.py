@@ -22,6 +22,16 @@ _SCHEMA = re.compile(r"(?!pg_)[a-z_][a-z0-9_]{0,62}")
 _PORT = re.compile(r"\d*(,\d*)*")
 _HOST = re.compile(r"[/@]\S*|[\w.,:-]*")
 _DATABASE = re.compile(r"[^\s=:@/]*")
+_NUMBER = re.compile(r"-?\d{1,9}", re.ASCII)
+_NUMBERS = {
+    "connect_timeout",
+    "keepalives",
+    "keepalives_idle",
+    "keepalives_interval",
+    "keepalives_count",
+    "tcp_user_timeout",
+}
+"""What libpq reads as numbers, and complains about only when it connects."""
 _SHAPE = (
     "a Postgres ledger URL is postgresql://user:password@host:port/database; "
     "in user and password write @ as %40, / as %2F, : as %3A and % as %25"
@@ -64,6 +74,9 @@ class Location:
         port = str(given.get("port", ""))
         if not (given and _PORT.fullmatch(port) and _HOST.fullmatch(host) and _DATABASE.fullmatch(database)):
             raise InvalidInput(field="ledger", problem=_SHAPE)
+        for option in _NUMBERS & given.keys():
+            if not _NUMBER.fullmatch(str(given[option])):
+                raise InvalidInput(field="ledger", problem=f"{option} must be a whole number")
         # Two servers of one host are two places, and a mark names the place that a ledger was moved to.
         plain = f"[{host}]" if host.count(":") > 1 and "," not in host else host
         server = f"{plain}:{port}" if port.strip(",") and set(port.split(",")) != {USUAL_PORT} else host

@@ -272,6 +272,12 @@ MOVED = "moved"
 """The topic of the one note that is a ledger's mark."""
 
 
+FORMS = (
+    "a ledger URL is sqlite:///custody.db, jsonl:///custody.jsonl or postgresql://user@host/database "
+    "(a file's absolute path has four slashes)"
+)
+
+
 async def open_storage(
     url: str, *, create: bool, read_only: bool, runtime: Runtime, identity: Identity | None = None
 ) -> Storage:
@@ -284,8 +290,9 @@ async def open_storage(
         LedgerError: the file is missing, damaged, too new or not readable.
     """
     scheme, separator, rest = url.partition("://")
+    scheme = scheme.lower()
     if not separator or not scheme:
-        raise InvalidInput(field="ledger", problem="a ledger URL looks like sqlite:///custody.db")
+        raise InvalidInput(field="ledger", problem=FORMS)
     if scheme == "sqlite":
         if not rest.startswith("/") or len(rest) < 2:
             raise InvalidInput(
@@ -314,11 +321,9 @@ async def open_storage(
         except ImportError:
             raise MissingExtra(feature="a Postgres ledger", extra="postgres") from None
         return await open_postgres(
-            url, create=create, read_only=read_only, runtime=runtime, identity=identity
+            f"{scheme}://{rest}", create=create, read_only=read_only, runtime=runtime, identity=identity
         )
-    raise InvalidInput(
-        field="ledger", problem=f"no ledger storage is called {_safe(scheme)!r}; use sqlite:///custody.db"
-    )
+    raise InvalidInput(field="ledger", problem=f"no ledger storage is called {_safe(scheme)!r}; {FORMS}")
 
 
 def _safe(scheme: str) -> str:

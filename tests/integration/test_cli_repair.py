@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 from fix_cli import Cli, Json
 
-from custody_sync.model import Fact, Label, Provenance
+from custody_sync.model import Fact, Label, Provenance, read_instant
 from custody_sync.runtime import SystemIds
 from custody_sync.testing import Faults, MemoryStore
 from custody_sync.validators import refuse
@@ -59,6 +59,9 @@ def test_repair_leaves_a_young_orphan(cli: Cli) -> None:
     assert (len(result["young"]), result["repaired"]) == (1, [])
     shown = cli("repair")
     assert "1 entry is younger than ten minutes and was left alone; run again after " in shown
+    since = read_instant(result["young"][0]["since"])
+    assert since is not None
+    assert f"run again after {since + timedelta(minutes=10, seconds=1):%H:%M:%S} UTC" in shown
     past = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
     assert "left alone; run again without --before." in cli("repair", "--before", past)
 

@@ -28,6 +28,7 @@ from custody_sync.errors import (
     MissingExtra,
 )
 from custody_sync.ledger import Ledger, postgres_schema
+from custody_sync.ledger.postgres_errors import translate
 from custody_sync.ledger.postgres_url import Location
 from custody_sync.testing import MemoryStore
 
@@ -102,6 +103,31 @@ async def test_p12_what_cannot_be_reached_names_host_and_database_at_most(
     assert "led" in said
     assert SECRET not in said + caplog.text
     assert "svc" not in said
+
+
+@pytest.mark.parametrize("option", ["connect_timeout=abc", "keepalives_idle=1.5"])
+async def test_what_libpq_reads_as_a_number_has_to_be_one(option: str) -> None:
+    """A mistyped option is a usage error that names it, not a server that cannot be reached."""
+    said = await refused(f"postgresql://svc:pw-7Q@127.0.0.1:1/led?{option}", InvalidInput)
+    assert said.startswith(f"ledger: {option.partition('=')[0]} must be a whole number.")
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("failed to resolve host 'svc': [Errno -2] Name or service not known", ": unknown host"),
+        ('connection to server at "h", port 1 failed: Connection refused', ": connection refused"),
+        ('connection failed: FATAL:  role "svc" does not exist', ": no such role"),
+        ('FATAL:  password authentication failed for user "svc"', ": the password was refused"),
+        ("server does not support SSL, but SSL was required", ": sslmode"),
+        ("something svc", ""),
+    ],
+)
+def test_why_a_server_cannot_be_reached_is_told_by_kind(said: str, reason: str) -> None:
+    """The driver's sentence has the user's name in it; only what sort of reason it gives is told."""
+    error = translate(psycopg.OperationalError(said), "postgresql://h/led")
+    assert isinstance(error, LedgerUnreachable)
+    assert str(error) == f"The ledger postgresql://h/led cannot be reached (OperationalError{reason})."
 
 
 async def test_a_name_says_scheme_host_and_database(book: Book) -> None:

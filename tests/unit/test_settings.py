@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from custody_sync.errors import InvalidInput, MissingExtra
+from custody_sync.ledger import Ledger
 from custody_sync.settings import Settings, load_settings, load_validators, open_stores, resolve_ledger
 
 
@@ -111,6 +112,26 @@ def test_a_relative_ledger_in_the_file_starts_at_the_file(tmp_path: Path) -> Non
 def test_a_path_means_itself(tmp_path: Path, name: str) -> None:
     """Characters that are special in URLs and shells are part of the name."""
     assert resolve_ledger(f"sqlite:///{name}/c.db", tmp_path) == f"sqlite:///{tmp_path}/{name}/c.db"
+
+
+@pytest.mark.parametrize("url", ["SQLITE:///a.db", "SQLite:///a.db"])
+async def test_a_scheme_may_be_in_capitals(tmp_path: Path, url: str) -> None:
+    """As in any URL."""
+    resolved = resolve_ledger(url, tmp_path)
+    assert resolved == f"sqlite:///{tmp_path}/a.db"
+    async with await Ledger.open(resolved.replace("sqlite", "SQLITE"), create=True, witness=False) as ledger:
+        assert (await ledger.head()).seq == 0
+
+
+@pytest.mark.parametrize("url", ["postgress://u:pw@h/d", "postgresql:/h/d", "custody.db"])
+async def test_a_mistyped_url_is_told_every_form(url: str) -> None:
+    """The sentence shows what a URL of each storage looks like, and nothing of this one."""
+    with pytest.raises(InvalidInput) as raised:
+        await Ledger.open(url)
+    said = str(raised.value)
+    for form in ("sqlite:///custody.db", "jsonl:///custody.jsonl", "postgresql://user@host/database"):
+        assert form in said
+    assert "pw" not in said
 
 
 @pytest.mark.parametrize("url", ["postgresql://host/db", "sqlite://x/led", "sqlite:///", "nonsense"])
