@@ -20,7 +20,7 @@ demo: $(VENV)/.has-demo
 	$(BIN)/custody-sync demo
 
 test: $(VENV)/.has-test
-	$(BIN)/python -m pytest -q $(RINGS)
+	$(BIN)/python -m pytest -q -n auto --dist worksteal $(RINGS)
 
 lint: $(VENV)/.has-lint
 	$(BIN)/ruff check .
