@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from fix_ledger import ACTOR, START, Drafts
-from fix_model import NEVER, TICK, Model
+from fix_model import NEVER, TICK, Fate, Model
 
 from custody_sync.ledger import Assert, Confirm, Digest, Hold, Place, Release, Remove, Repair
 from custody_sync.ledger.drafts import Draft
@@ -104,7 +104,7 @@ class Drafter(Drafts):
         return self._asserting(dice, START + dice.of((0, 0, 1, 2, 3)) * HOUR, None, **names)
 
     def _supersede(self, dice: Dice) -> Draft:
-        target = self._pick(dice, lambda known: known.retract == known.forget == NEVER)
+        target = self._pick(dice, self._model.is_last)
         known = self._model.facts.get(target)
         if known is None:
             return self._asserting(dice, START, target, **self._names(dice))
@@ -147,10 +147,12 @@ class Drafter(Drafts):
         return Confirm(**self._act(target, dice), kept=kept, placements=self._put(target, dice))
 
     def _retract(self, dice: Dice) -> Draft:
-        return self.retract(
-            self._pick(dice, lambda known: known.effect < known.retract == known.forget),
-            reason=self._reason(dice),
-        )
+        links = dice.of((True, False))
+
+        def likely(known: Fate) -> bool:
+            return self._model.is_last(known) and (not links or known.fact.supersedes is not None)
+
+        return self.retract(self._pick(dice, likely), reason=self._reason(dice))
 
     def _forget(self, dice: Dice) -> Draft:
         target = self._pick(dice, lambda known: not known.anonymous)

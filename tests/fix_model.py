@@ -330,10 +330,13 @@ class Model:
         later = [link for link in links if known.effect < link.effect < NEVER and link.retract == NEVER]
         return sorted(later, key=lambda link: link.effect)
 
+    def is_last(self, known: Fate) -> bool:
+        """Tell whether a fact is in effect and the last link of its chain."""
+        return known.effect < NEVER and not self._ended(known) and not self.covering(known)
+
     def _belongs(self, known: Fate, now: datetime) -> bool:
         """Tell whether a fact belongs in the stores now."""
-        over = known.fact.valid_to is not None and known.fact.valid_to <= now
-        return known.effect < NEVER and not over and not self._ended(known) and not self.covering(known)
+        return self.is_last(known) and (known.fact.valid_to is None or known.fact.valid_to > now)
 
     def found_at(self, store: str, external_id: str) -> list[Spot]:
         """Return what is on record for an entry, of whatever facts."""
