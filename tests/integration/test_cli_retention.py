@@ -179,7 +179,8 @@ def test_windows_of_the_options_replace_them(cli: Cli) -> None:
 def test_before_needs_its_spaces(cli: Cli) -> None:
     """A date alone is refused; with a space it means that one, with --all-spaces every one."""
     one, two = write_old(cli, "org", "user:1")
-    assert "--all-spaces" in cli.json("expire", "--before", "2021-01-01", "--yes", status=2)["error"]["message"]
+    refused = cli.json("expire", "--before", "2021-01-01", "--yes", status=2)
+    assert "--all-spaces" in refused["error"]["message"]
     done = cli.json("expire", "--before", "2021-01-01", "--space", "org", "--yes")
     assert [fact["fact_id"] for fact in done["facts"]] == [one]
     assert believed(cli) == [two]
