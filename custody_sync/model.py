@@ -118,12 +118,11 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What the caller itself fetched to check a fact: where from, which part of it, and what stood there."""
+    """What the caller fetched to check a fact; `path` is a JSON pointer, a column, a page of the source."""
 
     source: str
     """A document, URL or system, as the caller names it."""
     path: str
-    """Which part of the source: a JSON pointer, a column, a page."""
     value: Json
 
 
