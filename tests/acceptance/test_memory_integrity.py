@@ -41,7 +41,8 @@ def measuring(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureR
     if (named := os.environ.get(VARIABLE)) is not None:
         return Environment(named)
     folder = tmp_path_factory.mktemp("measuring")
-    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder)]
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--retries", "0", "--timeout", "10"]
+    install = [*pip, "--no-deps", "--target", str(folder)]
     had = subprocess.run([*install, PACKAGE], capture_output=True, text=True, check=False)
     if had.returncode != 0:
         pytest.skip(f"{PACKAGE} cannot be installed here, and {VARIABLE} names no environment that has it")

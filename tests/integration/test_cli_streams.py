@@ -18,6 +18,7 @@ import concurrent.futures.thread as threads, os, signal, sys, time
 from custody_sync.cli.main import run_command
 from custody_sync.ledger.embedded import Embedded
 
+signal.signal(signal.SIGINT, signal.default_int_handler)
 make = Embedded.__init__
 
 def late(*args):
@@ -33,7 +34,9 @@ sys.exit(run_command(sys.argv[1:]))
 
 def _run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     environ = {name: value for name, value in os.environ.items() if not name.startswith("CUSTODY_SYNC_")}
-    return subprocess.run(command, cwd=cwd, env=environ, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, cwd=cwd, env=environ, capture_output=True, text=True, check=False, timeout=60
+    )
 
 
 def _with(closed: str, *args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
