@@ -129,13 +129,13 @@ async def test_a_link_leads_to_its_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("", "looks like sqlite:///custody.db"),
-        ("custody.db", "looks like sqlite:///custody.db"),
-        ("sqlite:custody.db", "looks like sqlite:///custody.db"),
+        ("", "is sqlite:///custody.db, jsonl:///"),
+        ("custody.db", "is sqlite:///custody.db, jsonl:///"),
+        ("sqlite:custody.db", "is sqlite:///custody.db, jsonl:///"),
         ("sqlite://", "sqlite:///relative.db or sqlite:////absolute/path.db"),
         ("sqlite:///", "sqlite:///relative.db or sqlite:////absolute/path.db"),
         ("sqlite://svc:pw-7Q@x/led", "sqlite:///relative.db"),
-        ("postgresql:/svc:pw-7Q@db.invalid/led", "looks like"),
+        ("postgresql:/svc:pw-7Q@db.invalid/led", "is sqlite:///custody.db, jsonl:///"),
         ("postgress://svc:pw-7Q@db.invalid/led", "postgress"),
         ("postgresql://svc:pw-7Q%@127.0.0.1/led", "a Postgres ledger URL is postgresql://user"),
         ("sqlite:///a\x00b.db", "NUL"),
