@@ -246,6 +246,10 @@ class Child:
         self.into.write("go\n")
         self.into.flush()
 
+    def bury(self) -> None:
+        """Let go of a child that was killed."""
+        self.process.communicate(timeout=20)
+
     def report(self) -> dict[str, Any]:
         """Wait for its end and return what it says."""
         try:
