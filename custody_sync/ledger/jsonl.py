@@ -176,13 +176,14 @@ class JsonlStorage(Embedded):
             image.keep_up(alone=True)
             image.wrote()
             conn = image.conn
-            self._expect_erasures(conn, works)
+            expected = self._expect_erasures(conn, works)
             conn.execute("BEGIN")
         fresh, data = None, b""
         try:
             with ledger_errors(self.name), damage(self.name):
                 before = position(conn).seq
                 applied = self._apply(conn, works)
+                _drop_expected(conn, expected)
                 rewrite = image.settle_erasures(before)
                 if not rewrite:
                     data = b"".join(lines_after(conn, before))
@@ -246,19 +247,26 @@ class JsonlStorage(Embedded):
 
     # --- erasure ----------------------------------------------------------------------------
 
-    def _expect_erasures(self, conn: sqlite3.Connection, works: Sequence[Work]) -> None:
-        """Note whose identity may go before it goes: log and notes do not commit as one."""
+    def _expect_erasures(self, conn: sqlite3.Connection, works: Sequence[Work]) -> list[str]:
+        """Note whose identity may go before it goes, since log and notes do not commit as one.
+
+        Returns:
+            The facts of which nothing was due before.
+        """
         drafts = [work.draft for work in works if isinstance(work, Prepared)]
         going = [d.fact_id for d in drafts if isinstance(d, Forget) and d.identity]
         going += _anonymous(conn, [d.fact_id for d in drafts if isinstance(d, Remove)])
-        if going:
+        owing = {fact_id for fact_id, _, _ in due(conn)} if going else set()
+        expected = [fact_id for fact_id in dict.fromkeys(going) if fact_id not in owing]
+        if expected:
             query = (
-                "INSERT OR IGNORE INTO notes (topic, key, value, holder, since) "
+                "INSERT INTO notes (topic, key, value, holder, since) "
                 "VALUES ('erasure', ?, 'identity', '', ?)"
             )
             conn.execute("BEGIN")
-            conn.executemany(query, [(fact_id, format_instant(self._now())) for fact_id in going])
+            conn.executemany(query, [(fact_id, format_instant(self._now())) for fact_id in expected])
             conn.execute("COMMIT")
+        return expected
 
     async def erase(self) -> Erasure:
         """Erase what notes still name of erased identities; values went with the forget itself."""
@@ -347,6 +355,12 @@ class JsonlStorage(Embedded):
 
 def _is_due(conn: sqlite3.Connection) -> bool:
     return bool(due(conn)) or holds_erased(conn, position(conn).seq)
+
+
+def _drop_expected(conn: sqlite3.Connection, fact_ids: Sequence[str]) -> None:
+    """Take back the erasures that did not come: those that did have their event for a holder."""
+    query = "DELETE FROM notes WHERE topic = 'erasure' AND holder = '' AND key = ?"
+    conn.executemany(query, [(fact_id,) for fact_id in fact_ids])
 
 
 def _anonymous(conn: sqlite3.Connection, fact_ids: Sequence[str]) -> list[str]:

@@ -17,7 +17,6 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
 
-from custody_sync.ledger import jsonl
 from custody_sync.ledger.drafts import Draft
 from custody_sync.ledger.storage import Note
 from custody_sync.model import ERASED_ID, Erasure, Outcome
@@ -299,12 +298,8 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 # A failure is shrunk for up to five minutes.
 @pytest.mark.timeout(600)
-def test_every_storage_does_what_the_rules_say(
-    loop: asyncio.AbstractEventLoop, arenas: list[Arena], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_storage_does_what_the_rules_say(loop: asyncio.AbstractEventLoop, arenas: list[Arena]) -> None:
     """Whatever two writers do: the same refusals, answers and bytes everywhere, and the right ones."""
-    # On a busy machine the other writer's fsync may outlast an erasure's patience, which no rule is about.
-    monkeypatch.setattr(jsonl, "ERASE_PATIENCE", 30.0)
     try:
         run_state_machine_as_test(
             lambda: TwoWriters(loop, arenas),
