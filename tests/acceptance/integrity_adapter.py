@@ -14,6 +14,7 @@ import shutil
 import sqlite3
 import tempfile
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -38,7 +39,7 @@ def dump(document: object) -> str:
     return json.dumps(document, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 
-class LedgerAdapter(MemoryAdapter):
+class LedgerAdapter(MemoryAdapter, ABC):
     """What is the same for every storage: a record is an event with its sections and salts, as texts."""
 
     scheme = ""
@@ -112,17 +113,17 @@ class LedgerAdapter(MemoryAdapter):
 
     # --- behind its back --------------------------------------------------------------------
 
+    @abstractmethod
     def _read(self) -> list[Fields]:
         """Return all events as they lie there."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _put(self, place: int, fields: Fields) -> None:
         """Put an event in a place, new or over the one that is there."""
-        raise NotImplementedError
 
+    @abstractmethod
     def delete_raw(self, seq: int) -> None:
         """Remove the event in a place."""
-        raise NotImplementedError
 
     def _in_space(self, space: str) -> list[Record]:
         records = enumerate(self._read())
@@ -191,9 +192,9 @@ class LedgerAdapter(MemoryAdapter):
 class SqlAdapter(LedgerAdapter):
     """A ledger in tables. Its `facts` are what questions are answered from: metadata are changed there."""
 
+    @abstractmethod
     def _run(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         """Run a statement behind the ledger's back and return its rows."""
-        raise NotImplementedError
 
     def _read(self) -> list[Fields]:
         salted = [f"s.{name}" for name in _section_names()]

@@ -222,7 +222,7 @@ class _Capped(BaseStore):
         return answers
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        raise NotImplementedError
+        raise AssertionError("a store of synchronous code is asked through its synchronous verbs")
 
 
 async def test_a_store_that_caps_its_answers_is_read_to_the_end() -> None:
