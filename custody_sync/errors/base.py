@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NoReturn, Self
 
 
 class CustodyError(Exception):
@@ -71,3 +71,11 @@ class Transient:
 
 class Terminal:
     """Mixin: trying the same again cannot succeed."""
+
+
+def throw(problem: CustodyError) -> NoReturn:
+    """Raise an error of ours without the one it stands for; `from None` would only hide that one."""
+    try:
+        raise problem
+    finally:
+        problem.__context__ = None

@@ -24,6 +24,12 @@ from custody_sync.model import (
 
 Row = Sequence[Any]
 
+ANSWERED = (
+    "f.seq, f.fact_id, f.space, f.subject, f.predicate, f.actor, f.provenance, f.valid_from, f.valid_to, "
+    "f.supersedes, f.receipt_id, f.tx_time, f.effect_seq, s.content"
+)
+"""The columns that `fact_of` reads, of `facts f` and `sealed s`."""
+
 STANDINGS = {standing.value: standing for standing in Standing}
 """A look-up takes a fifth of what making a member of an enumeration takes."""
 _PROVENANCES = {provenance.value: provenance for provenance in Provenance}

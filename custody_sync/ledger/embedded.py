@@ -16,6 +16,7 @@ from concurrent.futures import Executor, Future, wait
 from typing import Any, NamedTuple, TypeVar
 
 from custody_sync import errors
+from custody_sync.errors.base import throw
 from custody_sync.ledger import sqlite_notes as beside
 from custody_sync.ledger.answering import Answering, NoteWork
 from custody_sync.ledger.chain import Prepared
@@ -23,7 +24,6 @@ from custody_sync.ledger.checks import check_calendar
 from custody_sync.ledger.grouping import GroupWriter
 from custody_sync.ledger.replaying import Stored
 from custody_sync.ledger.rules import Group, event_of
-from custody_sync.ledger.sqlite_errors import throw
 from custody_sync.ledger.sqlite_reading import LATER
 from custody_sync.ledger.sqlite_rows import load, note_erasures, position, restore, write
 from custody_sync.ledger.state import Appended, Needs

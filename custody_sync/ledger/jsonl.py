@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from custody_sync import errors
+from custody_sync.errors.base import throw
 from custody_sync.faultpoints import FaultPoint
 from custody_sync.ledger import sqlite_reads as reads
 from custody_sync.ledger.chain import Prepared
@@ -34,7 +35,7 @@ from custody_sync.ledger.jsonl_notes import are_there, provide, strangers
 from custody_sync.ledger.rules import Group
 from custody_sync.ledger.sqlite_connection import Connection
 from custody_sync.ledger.sqlite_erasure import Due, drop_named, due, forget_due
-from custody_sync.ledger.sqlite_errors import damage, ledger_errors, throw, translate
+from custody_sync.ledger.sqlite_errors import damage, ledger_errors, translate
 from custody_sync.ledger.sqlite_files import Location, is_writable
 from custody_sync.ledger.sqlite_reading import LATER, within_bounds
 from custody_sync.ledger.sqlite_rows import note_erasures, position

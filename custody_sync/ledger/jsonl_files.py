@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from custody_sync import errors
+from custody_sync.errors.base import throw
 from custody_sync.ledger.jsonl_lines import END, read_header
 from custody_sync.ledger.jsonl_lock import FileId, give
-from custody_sync.ledger.sqlite_errors import ledger_errors, throw
+from custody_sync.ledger.sqlite_errors import ledger_errors
 from custody_sync.ledger.sqlite_files import Location, exists, sync_folder
 
 CHUNK = 1 << 18

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from custody_sync.errors import LedgerBroken, LedgerError, OutcomeUnknown
+from custody_sync.errors.base import throw
 from custody_sync.ledger.jsonl_files import MOVED, Files, Log, State
 from custody_sync.ledger.jsonl_lines import END, read_line
 from custody_sync.ledger.jsonl_lock import Lock
 from custody_sync.ledger.jsonl_notes import attach, tables
 from custody_sync.ledger.sqlite_connection import Connection
-from custody_sync.ledger.sqlite_errors import throw
 from custody_sync.ledger.sqlite_files import BUSY_TIMEOUT_MS, SCHEMA_VERSION
 from custody_sync.ledger.sqlite_rows import position, restore
 from custody_sync.ledger.state import Position

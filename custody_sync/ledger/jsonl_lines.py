@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from custody_sync.canonical import canonical_plain, parse
 from custody_sync.errors import LedgerDamaged, LedgerTooNew
+from custody_sync.errors.base import throw
 from custody_sync.ledger.chain import SECTIONS
-from custody_sync.ledger.sqlite_errors import throw
 from custody_sync.ledger.stored import Stored, read_stored
 
 FORMAT = 1

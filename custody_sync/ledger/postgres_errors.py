@@ -13,7 +13,7 @@ import psycopg
 import psycopg_pool
 
 from custody_sync import errors
-from custody_sync.ledger.sqlite_errors import throw
+from custody_sync.errors.base import throw
 
 _LOST = ("08", "57P0", "25P03", "57P05", "53300")
 """SQLSTATEs of a connection that is gone or was not to be had."""

@@ -11,6 +11,7 @@ from psycopg import AsyncConnection
 
 from custody_sync.canonical import is_text
 from custody_sync.ledger.answers import (
+    ANSWERED,
     NO_EVENT,
     Row,
     account_of,
@@ -24,8 +25,7 @@ from custody_sync.ledger.answers import (
 from custody_sync.ledger.postgres_rows import as_json, prefixed
 from custody_sync.ledger.postgres_schema import steps
 from custody_sync.ledger.postgres_sql import fill, read_script, statements
-from custody_sync.ledger.rows import Derived
-from custody_sync.ledger.sqlite_rows import FACT, PLACEMENT, fact_row, placement_row
+from custody_sync.ledger.rows import FACT, PLACEMENT, Derived, fact_row, placement_row
 from custody_sync.ledger.storage import Account, AsOf, Unaccounted
 from custody_sync.model import (
     Event,
@@ -38,11 +38,7 @@ from custody_sync.model import (
     format_instant,
 )
 
-_FACT = (
-    "f.seq, f.fact_id, f.space, f.subject, f.predicate, f.actor, f.provenance, f.valid_from, f.valid_to, "
-    "f.supersedes, f.receipt_id, f.tx_time, f.effect_seq, s.content"
-)
-_FACT_COLUMNS = _FACT.removesuffix(", s.content")
+_FACT_COLUMNS = ANSWERED.removesuffix(", s.content")
 _PLACEMENT = "p.store, p.external_id, p.fact_id, p.scope, p.stored_at, p.state, p.outcome"
 _HEAD = 3
 _MADE = re.compile(r"^CREATE (?:UNIQUE )?(TABLE|INDEX) (?:\w+\.)?(\w+)", re.MULTILINE)
@@ -56,7 +52,7 @@ class Reads:
         self._schema = schema
         parts = {
             "schema": schema,
-            "fact": _FACT,
+            "fact": ANSWERED,
             "columns": _FACT_COLUMNS,
             "placement": _PLACEMENT,
             "fact_row": prefixed("f", FACT),

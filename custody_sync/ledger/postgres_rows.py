@@ -20,9 +20,16 @@ from custody_sync.ledger.answers import mark_of
 from custody_sync.ledger.chain import SECTIONS, Prepared, read_event
 from custody_sync.ledger.drafts import Assert, Hold, Release, Remove, Repair
 from custody_sync.ledger.postgres_sql import fill, statements
-from custody_sync.ledger.rows import FactRow, PlacementRow, RecordKey
+from custody_sync.ledger.rows import (
+    FACT,
+    PLACEMENT,
+    FactRow,
+    PlacementRow,
+    RecordKey,
+    fact_row,
+    placement_row,
+)
 from custody_sync.ledger.rules import Group
-from custody_sync.ledger.sqlite_rows import FACT, PLACEMENT, fact_row, placement_row
 from custody_sync.ledger.state import Needs, Position, State
 from custody_sync.ledger.storage import Mark
 from custody_sync.model import Standing, format_instant, read_instant

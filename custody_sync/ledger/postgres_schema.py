@@ -15,11 +15,11 @@ import psycopg
 from psycopg import AsyncConnection
 
 from custody_sync import errors
+from custody_sync.errors.base import throw
 from custody_sync.ledger.postgres_errors import ledger_errors, translate
 from custody_sync.ledger.postgres_notes import Notes
 from custody_sync.ledger.postgres_sql import read_script, statements
 from custody_sync.ledger.postgres_url import Location
-from custody_sync.ledger.sqlite_errors import throw
 from custody_sync.ledger.storage import Identity, Mark, Way
 from custody_sync.runtime import Runtime
 

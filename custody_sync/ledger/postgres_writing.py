@@ -16,6 +16,7 @@ from psycopg import AsyncConnection
 from psycopg.pq import TransactionStatus
 
 from custody_sync import errors
+from custody_sync.errors.base import throw
 from custody_sync.faultpoints import FaultPoint
 from custody_sync.ledger.chain import Prepared
 from custody_sync.ledger.checks import check_calendar
@@ -24,7 +25,6 @@ from custody_sync.ledger.postgres_pool import Pool
 from custody_sync.ledger.postgres_rows import Call, Rows, check_keys, execute, read_loaded
 from custody_sync.ledger.replaying import Replay, Stored, prepare_replay
 from custody_sync.ledger.rules import Group
-from custody_sync.ledger.sqlite_errors import throw
 from custody_sync.ledger.state import Position, State
 from custody_sync.ledger.storage import Way
 from custody_sync.runtime import Runtime

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from custody_sync.model import PlacementState
+
+FACT = (
+    "fact_id, seq, root, supersedes, space, subject, predicate, provenance, valid_from, valid_to, "
+    "actor, receipt_id, effect_seq, retract_seq, forget_seq, live, identity_gone"
+)
+_FACT_COLUMNS = FACT.split(", ")
+PLACEMENT = "store, external_id, fact_id, scope, stored_at, until, state, outcome, id"
+_FLAGS = {0: False, 1: True}
 
 Key = tuple[str, str]
 """(store, external id)."""
@@ -90,3 +99,28 @@ class Derived:
     """The stores that lack it, sorted."""
     holds: tuple[tuple[str, int], ...]
     """The holds that stand and the events that set them, sorted."""
+
+
+def fact_row(row: tuple[object, ...]) -> FactRow:
+    """Return the fact of the columns `FACT`."""
+    values: dict[str, Any] = dict(zip(_FACT_COLUMNS, row, strict=True))
+    for flag in ("live", "identity_gone"):
+        # What is neither 0 nor 1 was put there by somebody else, and has to differ from both.
+        values[flag] = _FLAGS.get(values[flag], values[flag])
+    return FactRow(**values)
+
+
+def placement_row(row: tuple[Any, ...]) -> PlacementRow:
+    """Return the placement of the columns `PLACEMENT`."""
+    store, external_id, fact_id, scope, stored_at, until, state, outcome, place = row
+    return PlacementRow(
+        store=store,
+        external_id=external_id,
+        fact_id=fact_id,
+        scope=scope,
+        stored_at=stored_at,
+        until=until,
+        state=PlacementState(state),
+        outcome=outcome,
+        id=place,
+    )

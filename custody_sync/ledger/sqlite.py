@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from custody_sync import errors
+from custody_sync.errors.base import throw
 from custody_sync.faultpoints import FaultPoint
 from custody_sync.ledger import sqlite_reads as reads
 from custody_sync.ledger.embedded import Embedded, Work, open_embedded
 from custody_sync.ledger.sqlite_connection import Connection
 from custody_sync.ledger.sqlite_erasure import Eraser, due
-from custody_sync.ledger.sqlite_errors import damage, ledger_errors, throw, translate
+from custody_sync.ledger.sqlite_errors import damage, ledger_errors, translate
 from custody_sync.ledger.sqlite_files import (
     Location,
     check_header,

@@ -8,10 +8,9 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from custody_sync.errors import LedgerTooOld
-from custody_sync.ledger.rows import Derived, FactRow, PlacementRow
+from custody_sync.ledger.rows import FACT, PLACEMENT, Derived, FactRow, PlacementRow, fact_row, placement_row
 from custody_sync.ledger.sqlite_files import SCHEMA_VERSION
 from custody_sync.ledger.sqlite_reads import head
-from custody_sync.ledger.sqlite_rows import FACT, PLACEMENT, fact_row, placement_row
 from custody_sync.model import Head
 
 _TABLES = ("events", "claims", "facts", "placements", "owed", "holds")

@@ -10,17 +10,9 @@ import errno
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NoReturn
 
 from custody_sync import errors
-
-
-def throw(problem: errors.CustodyError) -> NoReturn:
-    """Raise an error of ours without the one it stands for; `from None` would only hide that one."""
-    try:
-        raise problem
-    finally:
-        problem.__context__ = None
+from custody_sync.errors.base import throw
 
 
 @contextmanager

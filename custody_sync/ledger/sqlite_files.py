@@ -17,8 +17,9 @@ from importlib import resources
 from pathlib import Path
 
 from custody_sync import errors
+from custody_sync.errors.base import throw
 from custody_sync.ledger.sqlite_connection import Connection
-from custody_sync.ledger.sqlite_errors import ledger_errors, throw
+from custody_sync.ledger.sqlite_errors import ledger_errors
 from custody_sync.ledger.sqlite_notes import mark_new
 from custody_sync.ledger.storage import Identity
 from custody_sync.runtime import Runtime

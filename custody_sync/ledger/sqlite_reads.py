@@ -11,6 +11,7 @@ from typing import Any
 
 from custody_sync.canonical import is_text
 from custody_sync.ledger.answers import (
+    ANSWERED,
     STANDINGS,
     Row,
     account_of,
@@ -34,10 +35,6 @@ from custody_sync.model import (
     format_instant,
 )
 
-_FACT = (
-    "f.seq, f.fact_id, f.space, f.subject, f.predicate, f.actor, f.provenance, f.valid_from, f.valid_to, "
-    "f.supersedes, f.receipt_id, f.tx_time, f.effect_seq, s.content"
-)
 _PLACEMENT = "store, external_id, fact_id, scope, stored_at, state, outcome"
 
 _VALID = "f.valid_from <= :valid_at AND (f.valid_to IS NULL OR f.valid_to > :valid_at)"
@@ -147,7 +144,7 @@ def _select(kind: str, space: bool, subject: bool, predicate: bool) -> str:
     if predicate:
         where.append("f.predicate = :predicate")
     return (
-        f"SELECT {_FACT} FROM facts f LEFT JOIN sealed s ON s.seq = f.seq WHERE {' AND '.join(where)} "
+        f"SELECT {ANSWERED} FROM facts f LEFT JOIN sealed s ON s.seq = f.seq WHERE {' AND '.join(where)} "
         "ORDER BY f.seq LIMIT :limit"
     )
 
@@ -155,7 +152,8 @@ def _select(kind: str, space: bool, subject: bool, predicate: bool) -> str:
 def get(conn: sqlite3.Connection, fact_id: str) -> Fact | None:
     """Return one fact whatever its state."""
     row = conn.execute(
-        f"SELECT {_FACT} FROM facts f LEFT JOIN sealed s ON s.seq = f.seq WHERE f.fact_id = ?", (fact_id,)
+        f"SELECT {ANSWERED} FROM facts f LEFT JOIN sealed s ON s.seq = f.seq WHERE f.fact_id = ?",
+        (fact_id,),
     ).fetchone()
     return None if row is None else fact_of(row, row[12] or 0)
 

@@ -7,22 +7,14 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import chain
-from typing import Any
 
 from custody_sync.ledger.chain import SECTIONS, read_event
 from custody_sync.ledger.replaying import Replay, Stored, prepare_replay
-from custody_sync.ledger.rows import FactRow, PlacementRow
+from custody_sync.ledger.rows import FACT, PLACEMENT, fact_row, placement_row
 from custody_sync.ledger.rules import Group
 from custody_sync.ledger.state import Needs, Position, State
-from custody_sync.model import PlacementState, Standing, format_instant, read_instant
+from custody_sync.model import Standing, format_instant, read_instant
 
-FACT = (
-    "fact_id, seq, root, supersedes, space, subject, predicate, provenance, valid_from, valid_to, "
-    "actor, receipt_id, effect_seq, retract_seq, forget_seq, live, identity_gone"
-)
-_FACT_COLUMNS = FACT.split(", ")
-PLACEMENT = "store, external_id, fact_id, scope, stored_at, until, state, outcome, id"
-_FLAGS = {0: False, 1: True}
 _GIVEN = "(SELECT value FROM json_each(?))"
 _AT_ONCE = (32, 16, 8, 4, 2, 1)
 """Rows of one INSERT; few sizes keep its statements cached, and 32 rows stay under 999 parameters."""
@@ -126,31 +118,6 @@ def _load_sides(conn: sqlite3.Connection, state: State) -> None:
         f"SELECT fact_id, hold_id FROM holds WHERE fact_id IN {_GIVEN}", (ids,)
     ):
         state.holds.setdefault(fact_id, set()).add(hold_id)
-
-
-def fact_row(row: tuple[object, ...]) -> FactRow:
-    """Return the fact of the columns `FACT`."""
-    values: dict[str, Any] = dict(zip(_FACT_COLUMNS, row, strict=True))
-    for flag in ("live", "identity_gone"):
-        # What is neither 0 nor 1 was put there by somebody else, and has to differ from both.
-        values[flag] = _FLAGS.get(values[flag], values[flag])
-    return FactRow(**values)
-
-
-def placement_row(row: tuple[Any, ...]) -> PlacementRow:
-    """Return the placement of the columns `PLACEMENT`."""
-    store, external_id, fact_id, scope, stored_at, until, state, outcome, place = row
-    return PlacementRow(
-        store=store,
-        external_id=external_id,
-        fact_id=fact_id,
-        scope=scope,
-        stored_at=stored_at,
-        until=until,
-        state=PlacementState(state),
-        outcome=outcome,
-        id=place,
-    )
 
 
 def write(conn: sqlite3.Connection, group: Group) -> dict[str, list[bytes]]:

@@ -14,7 +14,7 @@ from custody_sync.model import Erasure, Outcome
 
 @pytest.mark.parametrize("what", ["a forget that is refused", "an entry found since"])
 async def test_only_an_erasure_takes_notes(book: Book, what: str) -> None:
-    """An event that erases nothing makes no erasure due, so what was noted since stays and nothing is pending."""
+    """An event that erases nothing makes no erasure due: what was noted since stays, nothing is pending."""
     fact_id = await book.add()
     await book.append(book.forget(fact_id, identity=True))
     assert await book.ledger.erase() is Erasure.DONE
