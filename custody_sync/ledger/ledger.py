@@ -50,7 +50,7 @@ class Ledger(Asking):
         super().__init__(storage)
         self._runtime = runtime
         self._forget_key = forget_key
-        self._witness = Witness(witnesses, storage, runtime, self._look_where)
+        self._witness = Witness(witnesses, storage, runtime)
         self._mark: Mark | None = None
 
     @classmethod
@@ -98,7 +98,7 @@ class Ledger(Asking):
             if identity is not None and identity.ledger_id != opened.ledger_id:
                 raise InvalidInput(field="ledger", problem="is another ledger than the one to be moved there")
             if storage.writable:
-                await opened._look_where()
+                await opened.mark()
         except BaseException:
             await storage.close()
             raise
@@ -192,9 +192,6 @@ class Ledger(Asking):
         event = await self._storage.commit(self._prepare(draft))
         self._witness.saw(Head(event.seq, event.tx_time, event.hash))
         return event
-
-    async def _look_where(self) -> None:
-        self._mark = await self._storage.mark()
 
     async def check(self, draft: Draft) -> None:
         """Raise what `append` would raise now, without appending."""

@@ -20,6 +20,7 @@ from custody_sync.errors import (
     LedgerNotEmpty,
     SweepRunning,
 )
+from custody_sync.errors.base import throw
 from custody_sync.ledger.exporting import PAGE, Row, Tell, event_line, export_lines, nobody
 from custody_sync.ledger.jsonl_lines import END, read_header
 from custody_sync.ledger.ledger import Ledger
@@ -136,17 +137,25 @@ async def _append_all(source: Source, target: Ledger, tell: Tell = nobody) -> Mo
             continue
         page.append(row)
         if len(page) == PAGE:
-            await target.restore(page)
+            await _restore(source, target, page)
             page = []
     if seq < before.seq:
         raise LedgerNotEmpty(name=target.name)
     if page:
-        await target.restore(page)
+        await _restore(source, target, page)
     await target.erase()
     head = await target.head()
     if last is not None and (head.seq, head.hash) != last:
         raise LedgerBroken(name=target.name, seq=head.seq, problem="somebody else appended to it meanwhile")
     return Moved(ledger_id=target.ledger_id, before=before.seq, added=head.seq - before.seq, head=head)
+
+
+async def _restore(source: Source, target: Ledger, page: list[Row]) -> None:
+    """Append a page; what is wrong with it is the source's fault, and the error says so."""
+    try:
+        await target.restore(page)
+    except LedgerBroken as broken:
+        throw(LedgerBroken(name=source.name, seq=broken.seq, problem=broken.problem))
 
 
 async def move(source: Ledger, target: Ledger, to: str, tell: Tell = nobody) -> Moved:

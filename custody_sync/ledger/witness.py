@@ -16,7 +16,7 @@ import re
 import sys
 import tempfile
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -112,13 +112,10 @@ class Witness:
         folder: where witnesses are kept; None for a ledger that has none.
         storage: the ledger.
         runtime: its threads and its sleep.
-        along: what is looked at as often as the file is written.
     """
 
-    def __init__(
-        self, folder: Path | None, storage: Storage, runtime: Runtime, along: Callable[[], Awaitable[None]]
-    ) -> None:
-        self._storage, self._runtime, self._along = storage, runtime, along
+    def __init__(self, folder: Path | None, storage: Storage, runtime: Runtime) -> None:
+        self._storage, self._runtime = storage, runtime
         name = storage.ledger_id
         if not _NAME.fullmatch(name):
             name = hashlib.sha256(name.encode()).hexdigest()
@@ -161,14 +158,9 @@ class Witness:
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
         self._armed = None
         if not self._closed:
-            task = loop.create_task(self._look())
+            task = loop.create_task(self.flush())
             self._writing.add(task)
             task.add_done_callback(self._writing.discard)
-
-    async def _look(self) -> None:
-        await self.flush()
-        with contextlib.suppress(CustodyError):
-            await self._along()
 
     async def flush(self) -> None:
         """Bring the file up to what was seen; never backwards, and never along another history."""

@@ -131,7 +131,8 @@ async def test_a_line_that_is_no_event_is_named(book: Book, line: bytes) -> None
     """The place is that of the event it stands for."""
     with pytest.raises(LedgerBroken) as caught:
         await take_over(FileSource("golden", [*EXPORT[:4], line]), book.ledger)
-    assert caught.value.seq == 4
+    # It is the file that is not intact, and not the ledger that was to take it over.
+    assert (caught.value.seq, caught.value.name) == (4, "golden")
 
 
 async def test_a_move_keeps_who_it_is(tmp_path: Path) -> None:

@@ -335,11 +335,8 @@ def test_a_ledger_id_is_no_path(tmp_path: Path) -> None:
     class Foreign:
         ledger_id = "../../somebody"
 
-    async def nothing() -> None:
-        return None
-
     storage: object = Foreign()
-    made = module.Witness(tmp_path, storage, testing_runtime(), nothing)
+    made = module.Witness(tmp_path, storage, testing_runtime())
     assert made.path is not None
     assert made.path.parent == tmp_path
     assert len(made.path.stem) == 64
