@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from custody_sync.adapters._shared import check_template, fill, is_fixed
+from custody_sync.adapters._scopes import check_template, fill, is_fixed
 from custody_sync.errors import InvalidInput
 from custody_sync.model import Fact
 

@@ -8,7 +8,8 @@ from array import array
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 
-from custody_sync.adapters._shared import WorkerThreads, translated
+from custody_sync.adapters._failures import translated
+from custody_sync.adapters._shared import WorkerThreads
 from custody_sync.errors import InvalidInput
 
 Embed: TypeAlias = Callable[[str], Sequence[float] | Awaitable[Sequence[float]]]

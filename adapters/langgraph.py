@@ -14,9 +14,10 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from custody_sync.adapters._failures import translated
 from custody_sync.adapters._langgraph_backend import Backend, backend_of
 from custody_sync.adapters._langgraph_namespaces import Namespace, Namespaces, read, written
-from custody_sync.adapters._shared import OneLoop, WorkerThreads, translated, vendor
+from custody_sync.adapters._shared import OneLoop, WorkerThreads, vendor
 from custody_sync.errors import InvalidStore, NoProof, StoreRefused
 from custody_sync.model import SOURCE, Capability, Entry, Fact, Hit, Label, Level, Limits, Support
 

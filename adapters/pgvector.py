@@ -12,11 +12,12 @@ from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from custody_sync.adapters._failures import describe, translated
 from custody_sync.adapters._pgvector_rows import entry_of, row_of, score_of
 from custody_sync.adapters._pgvector_sql import COLUMNS, INDEXED, checked_table, compose, index_name, quoted
 from custody_sync.adapters._pgvector_together import Together
 from custody_sync.adapters._pgvector_vectors import Embed, Embedder
-from custody_sync.adapters._shared import OneLoop, WorkerThreads, describe, translated, vendor
+from custody_sync.adapters._shared import OneLoop, WorkerThreads, vendor
 from custody_sync.errors import InvalidInput, InvalidStore, StoreError
 from custody_sync.model import Capability, Entry, Fact, Hit, Label, Level, Limits, Support
 

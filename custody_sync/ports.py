@@ -89,6 +89,34 @@ class Leaves(Protocol):
         ...
 
 
+class Notebook(Protocol):
+    """What a store must know again in another process, kept beside the ledger's log."""
+
+    async def claim(self, key: str, value: str) -> str:
+        """Set a value unless one stands; return the one that stands, whoever set it."""
+        ...
+
+    async def read(self) -> Mapping[str, str]:
+        """Return everything that was claimed for this store."""
+        ...
+
+    async def drop(self, key: str) -> None:
+        """Forget a key, so that it may be claimed anew."""
+        ...
+
+
+class Remembers(Protocol):
+    """A store that has to know again which scopes it used, or what the vendor calls them.
+
+    A scope is claimed before the first put into it: a crash right after the put must not leave an
+    entry in a place that no listing covers.
+    """
+
+    def remember_in(self, notebook: Notebook) -> None:
+        """Take the notebook that the coordinator's ledger keeps for this store."""
+        ...
+
+
 @runtime_checkable
 class View(Protocol):
     """What a validator may ask the ledger."""
@@ -180,6 +208,8 @@ __all__ = [
     "Leaves",
     "Limits",
     "Lists",
+    "Notebook",
+    "Remembers",
     "Scopes",
     "SearchFn",
     "Searches",

@@ -43,8 +43,12 @@ class Known:
 
 known_stores: Mapping[str, Known] = MappingProxyType(
     {
+        "cognee": Known("custody_sync.adapters.cognee:CogneeStore", "cognee"),
         "langgraph": Known("custody_sync.adapters.langgraph:LangGraphStore", "langgraph"),
+        "letta": Known("custody_sync.adapters.letta:LettaStore", "letta"),
+        "mem0": Known("custody_sync.adapters.mem0:Mem0Store", "mem0"),
         "pgvector": Known("custody_sync.adapters.pgvector:PgVectorStore", "pgvector"),
+        "zep": Known("custody_sync.adapters.zep:ZepStore", "zep"),
     }
 )
 """The stores of this package, by name, in alphabetical order."""

@@ -47,6 +47,7 @@ from custody_sync.errors.outside import (
     NoProof,
     StoreError,
     StoreRefused,
+    StoreThrottled,
     StoreUnavailable,
     StoreWriteFailed,
 )
@@ -135,6 +136,7 @@ __all__ = [
     "StillBelieved",
     "StoreError",
     "StoreRefused",
+    "StoreThrottled",
     "StoreUnavailable",
     "StoreWriteFailed",
     "SupersedeConflict",

@@ -18,6 +18,17 @@ class StoreUnavailable(StoreError, Transient):
     code = "store_unavailable"
 
 
+class StoreThrottled(StoreUnavailable):
+    """store {store!r}: {operation} was turned away, too many requests ({cause})."""
+
+    code = "store_throttled"
+
+    def __init__(
+        self, store: str, operation: str, cause: str, retry_after: float | None = None, **fields: object
+    ) -> None:
+        super().__init__(store=store, operation=operation, cause=cause, retry_after=retry_after, **fields)
+
+
 class StoreRefused(StoreError, Terminal):
     """store {store!r}: {operation} was refused ({cause})."""
 

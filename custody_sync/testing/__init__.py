@@ -15,6 +15,7 @@ from custody_sync.testing.contract import (
     RuleResult,
     StoreContract,
     StoreHooks,
+    Trouble,
     Verdict,
     check_store,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "SteppingIds",
     "StoreContract",
     "StoreHooks",
+    "Trouble",
     "Verdict",
     "check_store",
     "manual_sleep",

@@ -27,7 +27,14 @@ from typing import Any, Final, TypeAlias
 
 from custody_sync.errors import InvalidInput
 from custody_sync.ports import Store
-from custody_sync.testing.contract_case import Case, ContractViolation, NotApplicable, Rule, StoreHooks
+from custody_sync.testing.contract_case import (
+    Case,
+    ContractViolation,
+    NotApplicable,
+    Rule,
+    StoreHooks,
+    Trouble,
+)
 from custody_sync.testing.contract_proof import PROOF
 from custody_sync.testing.contract_rules import HOLDING
 
@@ -199,6 +206,7 @@ __all__ = [
     "StoreContract",
     "StoreFactory",
     "StoreHooks",
+    "Trouble",
     "Verdict",
     "check_store",
 ]

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from enum import StrEnum
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
@@ -36,6 +37,33 @@ class NotApplicable(CustodyError):
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason=reason)
+
+
+class Trouble(StrEnum):
+    """What a store's service does wrong, as the services behind adapters were seen to do."""
+
+    LAG = "lag"
+    """What is deleted is still served by the store's search for the next so many questions."""
+    SEARCH_FAILS = "search_fails"
+    """The next so many searches are answered with an error."""
+    THROTTLED = "throttled"
+    """The next so many requests are turned away with 429 and Retry-After; nothing is done."""
+    FAILS_AFTER = "fails_after"
+    """The next so many writes are committed and answered with 500."""
+    LOST_REPLY = "lost_reply"
+    """The next so many writes are committed, and the connection ends before the answer."""
+    RESET = "reset"
+    """The next so many requests meet a connection that is reset; nothing is done."""
+    REPEATS = "repeats"
+    """From now on each page of a listing begins with the last row of the page before."""
+    SKIPS = "skips"
+    """The next so many listings leave out the first row of their second page."""
+    LYING_DELETE = "lying_delete"
+    """From now on a delete says yes and does nothing."""
+    PENDING = "pending"
+    """From now on a write is accepted and never carried out: PENDING, or an open task, for ever."""
+    EMPTY_BODY = "empty_body"
+    """The next so many writes and deletes are carried out and answered with 204 and no body."""
 
 
 class StoreHooks:
@@ -70,6 +98,10 @@ class StoreHooks:
     async def put_unlabelled(self, store: Any, text: str) -> str:
         """Put a text past custody, as another program would, and return its external id."""
         raise NotApplicable("the fixture has no put_unlabelled()")
+
+    async def make_trouble(self, store: Any, trouble: Trouble, times: float = 1) -> None:
+        """Let the service behind the store misbehave from now on; `times` may be `math.inf`."""
+        raise NotApplicable(f"the fixture cannot make {trouble.value}")
 
     async def value_of(self, store: Any, entry: Entry) -> object | None:
         """Return the fact's value as the store holds it; None where it holds none."""

@@ -12,9 +12,11 @@ from array import array
 
 import pytest
 
+from custody_sync.adapters._failures import translated
 from custody_sync.adapters._langgraph_namespaces import Namespaces, escaped, read, written
 from custody_sync.adapters._pgvector_sql import checked_table
-from custody_sync.adapters._shared import OneLoop, WorkerThreads, check_template, translated, vendor
+from custody_sync.adapters._scopes import check_template
+from custody_sync.adapters._shared import OneLoop, WorkerThreads, vendor
 from custody_sync.errors import InvalidInput, InvalidStore, MissingExtra, StoreRefused, StoreUnavailable
 from custody_sync.testing.embedding import WordEmbedder
 

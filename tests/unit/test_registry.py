@@ -95,7 +95,7 @@ def test_a_thing_that_is_no_class_is_refused(target: object) -> None:
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
     """A misspelt name is answered with the names there are."""
-    with pytest.raises(InvalidStore, match="langgraph, pgvector"):
+    with pytest.raises(InvalidStore, match="langgraph, letta, mem0, pgvector"):
         registry.store_class("pgvektor")
 
 

@@ -1,0 +1,110 @@
+"""Where in a store a fact belongs: a fixed value, a template of the space, or the caller's function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+from custody_sync.errors import InvalidInput
+from custody_sync.model import Fact
+
+_SPACE = "{space}"
+
+Scoping: TypeAlias = "str | Callable[[Fact], str]"
+"""A fixed value, a template such as `"{space}"`, or a function of the fact."""
+
+
+class Scope:
+    """One dimension of a store's addressing, such as `user_id`, `dataset` or `graph`.
+
+    Args:
+        field: What the vendor calls it, for errors.
+        scoping: A fixed value, a template with `{space}` in it, or a function of the fact.
+        encode: Makes a value one that the vendor takes, reversibly, so that no two spaces share one.
+    """
+
+    def __init__(self, field: str, scoping: Scoping, encode: Callable[[str], str] = str) -> None:
+        self.field = field
+        self._encode = encode
+        self._function = scoping if callable(scoping) else None
+        self._template = None if callable(scoping) else check_template(field, scoping)
+
+    @property
+    def fixed(self) -> str | None:
+        """The one value that every fact has; None where it depends on the fact."""
+        if self._template is not None and is_fixed(self._template):
+            return self._encode(self._template)
+        return None
+
+    @property
+    def is_per_space(self) -> bool:
+        """Whether a template gives every space a value of its own."""
+        return self._template is not None and not is_fixed(self._template)
+
+    def of_fact(self, fact: Fact) -> str:
+        """Return the value for a fact.
+
+        Raises:
+            InvalidInput: the caller's function did not return a text.
+        """
+        if self._function is None:
+            return self.of_space(fact.space)
+        value: object = self._function(fact)
+        if not isinstance(value, str) or not value.strip():
+            raise InvalidInput(field=self.field, problem="the function must return a text that is not empty")
+        return self._encode(value)
+
+    def of_space(self, space: str) -> str:
+        """Return the value for a space under the template."""
+        if self._template is None:
+            raise InvalidInput(field=self.field, problem="a function of the fact has no value for a space")
+        return self._encode(fill(self._template, space))
+
+    def among(self, spaces: Sequence[str] | None) -> list[str] | None:
+        """Return where a search in these spaces has to look; None where it has to look everywhere."""
+        if self.fixed is not None:
+            return [self.fixed]
+        if spaces is None or not self.is_per_space:
+            return None
+        return list(dict.fromkeys(map(self.of_space, spaces)))
+
+
+class LooseNotes:
+    """The notebook of a store that no ledger has given one: it lasts as long as the process."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, str] = {}
+
+    async def claim(self, key: str, value: str) -> str:
+        """Set a value unless one stands, and return the one that stands."""
+        return self._held.setdefault(key, value)
+
+    async def read(self) -> Mapping[str, str]:
+        """Return everything that was claimed."""
+        return dict(self._held)
+
+    async def drop(self, key: str) -> None:
+        """Forget a key."""
+        self._held.pop(key, None)
+
+
+def check_template(field: str, template: object) -> str:
+    """Refuse a scope that is not a text or has a placeholder other than `{space}`."""
+    if not isinstance(template, str) or not template:
+        raise InvalidInput(field=field, problem="each part must be a text that is not empty")
+    if "{" in template.replace(_SPACE, "") or "}" in template.replace(_SPACE, ""):
+        raise InvalidInput(field=field, problem=f"{template!r} has a placeholder other than {_SPACE}")
+    return template
+
+
+def is_fixed(template: str) -> bool:
+    """Tell whether a scope is the same for every space."""
+    return _SPACE not in template
+
+
+def fill(template: str, space: str) -> str:
+    """Put a space into a scope template."""
+    return template.replace(_SPACE, space)
+
+
+__all__ = ["LooseNotes", "Scope", "Scoping", "check_template", "fill", "is_fixed"]
