@@ -29,7 +29,7 @@ _SOCKET_FOLDER_MAX = 75
 
 
 class EmbeddedPostgres:
-    """Run a Postgres in a folder under the temp directory, reachable by unix socket only.
+    """Run a Postgres in a folder under the temp directory, reachable by unix socket unless a port is given.
 
     Started by root, it runs as an unprivileged user, because Postgres refuses root; the package's
     binaries are then copied, because that user cannot enter a virtual environment that root owns.
@@ -39,11 +39,21 @@ class EmbeddedPostgres:
         durable: Keep fsync on, as a benchmark needs it; off is for data that nobody misses.
         user: Who runs the server when root starts it.
         max_connections: How many connections the server takes.
+        port: Listen on this port of 127.0.0.1 as well, for a program that takes no socket; whoever
+            reaches the port is let in.
     """
 
-    def __init__(self, *, durable: bool = False, user: str = "nobody", max_connections: int = 100) -> None:
+    def __init__(
+        self,
+        *,
+        durable: bool = False,
+        user: str = "nobody",
+        max_connections: int = 100,
+        port: int | None = None,
+    ) -> None:
         self._durable = durable
         self._most = max_connections
+        self._port = port
         self._user = user
         self._uri: str | None = None
         self._watcher: subprocess.Popen[bytes] | None = None
@@ -107,10 +117,12 @@ class EmbeddedPostgres:
         output = base / "output"
         initdb = ("-D", data, "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--no-sync")
         _run(output, binaries / "initdb", *initdb, **how)
-        options = f"-k '{socket}' -c listen_addresses='' -c max_connections={self._most} "
+        reach = "-c listen_addresses=''" if self._port is None else f"-h 127.0.0.1 -p {self._port}"
+        options = f"-k '{socket}' {reach} -c max_connections={self._most} "
         options += "" if self._durable else _THROW_AWAY
         _run(output, binaries / "pg_ctl", "-w", "-t", "60", "-D", data, "-o", options, "start", **how)
-        return f"postgresql://postgres@/postgres?host={socket}"
+        port = "" if self._port is None else f"&port={self._port}"
+        return f"postgresql://postgres@/postgres?host={socket}{port}"
 
 
 def _package() -> Path:

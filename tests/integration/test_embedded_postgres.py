@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -72,3 +73,14 @@ def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"custody-sync\[demo\]"):
         EmbeddedPostgres().start()
+
+
+def test_a_port_is_served_besides_the_socket() -> None:
+    """Asked for a port, the server answers on 127.0.0.1 as well, and on no other address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with EmbeddedPostgres(port=port) as uri:
+        for where in (uri, f"postgresql://postgres@127.0.0.1:{port}/postgres"):
+            with psycopg.connect(where) as connection:
+                assert connection.execute("show listen_addresses").fetchone() == ("127.0.0.1",)
