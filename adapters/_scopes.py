@@ -75,6 +75,10 @@ class LooseNotes:
     def __init__(self) -> None:
         self._held: dict[str, str] = {}
 
+    async def get(self, key: str) -> str | None:
+        """Return what stands for a key, or None."""
+        return self._held.get(key)
+
     async def claim(self, key: str, value: str) -> str:
         """Set a value unless one stands, and return the one that stands."""
         return self._held.setdefault(key, value)

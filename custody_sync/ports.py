@@ -90,7 +90,16 @@ class Leaves(Protocol):
 
 
 class Notebook(Protocol):
-    """What a store must know again in another process, kept beside the ledger's log."""
+    """What a store must know again in another process, kept beside the ledger's log.
+
+    A key may name a person, so an erasure of identity takes it: once no fact and no entry of a space
+    is left, the keys that only its puts asked for are dropped. A store therefore keeps no copy of what
+    it read, and asks before every put: one question to the ledger costs less than a request.
+    """
+
+    async def get(self, key: str) -> str | None:
+        """Return what stands for a key, or None."""
+        ...
 
     async def claim(self, key: str, value: str) -> str:
         """Set a value unless one stands; return the one that stands, whoever set it."""
@@ -108,12 +117,12 @@ class Notebook(Protocol):
 class Remembers(Protocol):
     """A store that has to know again which scopes it used, or what the vendor calls them.
 
-    A scope is claimed before the first put into it: a crash right after the put must not leave an
-    entry in a place that no listing covers.
+    A scope is claimed in every put, before anything is sent: a crash right after the put must not leave
+    an entry in a place that no listing covers, and what the put asked for is what its space needs.
     """
 
     def remember_in(self, notebook: Notebook) -> None:
-        """Take the notebook that the coordinator's ledger keeps for this store."""
+        """Take the notebook that the coordinator's ledger keeps for this store; of several, the last one."""
         ...
 
 
