@@ -20,7 +20,8 @@ from custody_sync.testing.contract import (
     check_store,
 )
 from custody_sync.testing.faults import Crash, FaultPlan, RecordingHook
-from custody_sync.testing.memory import MemoryHooks, MemoryStore
+from custody_sync.testing.memory import MemoryStore
+from custody_sync.testing.memory_hooks import MemoryHooks
 from custody_sync.testing.misbehaviour import FOREVER, Faults
 
 __all__ = [

@@ -19,7 +19,6 @@ from custody_sync.errors import CustodyError, StoreRefused, StoreUnavailable
 from custody_sync.model import Capability, Entry, Fact, Hit, Json, Label, Level, Limits, Support
 from custody_sync.ports import Clock, Sleep
 from custody_sync.runtime import SystemClock
-from custody_sync.testing.contract_case import StoreHooks
 from custody_sync.testing.misbehaviour import FOREVER, Faults, Operation
 
 _WORD = re.compile(r"\w+")
@@ -108,20 +107,25 @@ class MemoryStore:
             self._late.append(_LatePut(copy.deepcopy(fact), label, due))
             await self._wait("put")
             raise self._unavailable("put", "it may still land")
+        self._check_carried_out("put")
         ids = self._take(fact, label)
         await self._reply("put")
+        self._check_named("put")
         return ids
 
     async def put_many(self, items: Sequence[tuple[Fact, Label]]) -> Sequence[Sequence[str]]:
         """Hold several facts with one call, and return the ids of each in the same order."""
         self._begin("put_many")
+        self._check_carried_out("put_many")
         ids = [self._take(fact, label) for fact, label in items]
         await self._reply("put_many")
+        self._check_named("put_many")
         return ids
 
     async def delete(self, entry: Entry) -> None:
         """Drop one entry; already gone is success."""
         self._begin("delete")
+        self._check_carried_out("delete")
         held = self._at(entry)
         if held is not None and not self.faults.silent_delete:
             del self._held[held.external_id]
@@ -143,12 +147,17 @@ class MemoryStore:
         self._begin("list_entries")
         await self._reply("list_entries")
         keys = list(self._held)
+        short = self.faults.take_short_listing()
         for start in range(0, len(keys), self._page_size):
-            overlap = 1 if self.faults.repeat_pages and start else 0
-            for place, key in enumerate(keys[start - overlap : start + self._page_size], start - overlap):
+            page = self._page(keys, start, short)
+            if not self.faults.repeat_pages:
+                page = [place for place in page if place >= start]
+            if len(page) < min(self._page_size, len(keys) - start):
+                raise self._unavailable("list_entries", "a page came back short")
+            for place in page:
                 if self.faults.list_breaks_after is not None and place >= self.faults.list_breaks_after:
                     raise self._unavailable("list_entries", "the listing broke off")
-                held = self._held.get(key)
+                held = self._held.get(keys[place])
                 if held is not None:
                     yield self._entry(held)
 
@@ -247,6 +256,21 @@ class MemoryStore:
         if self.faults.take_lost_reply(operation):
             raise self._unavailable(operation, "the reply was lost")
 
+    def _page(self, keys: Sequence[str], start: int, short: bool) -> list[int]:
+        """Return the places of the page that the service behind a listing answers with."""
+        overlap = 1 if (self.faults.repeat_pages or self.faults.rough_pages) and start else 0
+        lost = start if short and start == self._page_size else None
+        places = range(start - overlap, min(start + self._page_size, len(keys)))
+        return [place for place in places if place != lost]
+
+    def _check_carried_out(self, operation: Operation) -> None:
+        if self.faults.pending:
+            raise self._unavailable(operation, "pending")
+
+    def _check_named(self, operation: Operation) -> None:
+        if self.faults.take_empty_reply() and self._own_ids:
+            raise self._unavailable(operation, "the reply names no ids")
+
     def _unavailable(self, operation: Operation, cause: str) -> CustodyError:
         return StoreUnavailable(store=self.name, operation=operation, cause=cause)
 
@@ -312,28 +336,6 @@ class MemoryStore:
         )
 
 
-class MemoryHooks(StoreHooks):
-    """Sabotage of a `MemoryStore` for the contract suite, and an example of what an adapter provides."""
-
-    pause = 0.0
-
-    async def break_delete(self, store: MemoryStore) -> None:
-        """Make deletions succeed without effect."""
-        store.faults.silent_delete = True
-
-    async def break_search(self, store: MemoryStore) -> None:
-        """Make the search fail."""
-        store.faults.refuse("search")
-
-    async def put_unlabelled(self, store: MemoryStore, text: str) -> str:
-        """Hold a text without a label."""
-        return store.put_raw(text)
-
-    async def value_of(self, store: MemoryStore, entry: Entry) -> Json:
-        """Return the value as it is held."""
-        return store.value(entry.external_id)
-
-
 def _score(query: str, text: str) -> float:
     if query == text:
         return 1.0
@@ -344,4 +346,4 @@ def _score(query: str, text: str) -> float:
     return max(overlap, 0.5) * 0.99 if inside else overlap * 0.99
 
 
-__all__ = ["FOREVER", "Faults", "MemoryHooks", "MemoryStore", "Operation"]
+__all__ = ["FOREVER", "Faults", "MemoryStore", "Operation"]
