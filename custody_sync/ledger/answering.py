@@ -159,7 +159,7 @@ class Answering(ABC):
 
     # --- notes ------------------------------------------------------------------------------
 
-    async def acquire(self, topic: str, key: str, value: str, holder: str, ttl: timedelta) -> Note:
+    async def acquire(self, topic: str, key: str, value: str, holder: str, ttl: timedelta | None) -> Note:
         """Set a note unless another holder's stands; return the one that stands now."""
         note: Note = await self._write(
             NoteWork(
@@ -168,9 +168,10 @@ class Answering(ABC):
         )
         return note
 
-    async def put_notes(self, notes: Sequence[Note]) -> None:
+    async def put_notes(self, notes: Sequence[Note], *, arriving: bool = False) -> None:
         """Set notes in one transaction."""
-        await self._write(NoteWork(lambda conn: beside.put(conn, notes), tuple(Way)))
+        stops = (Way.TO,) if arriving else tuple(Way)
+        await self._write(NoteWork(lambda conn: beside.put(conn, notes), stops))
 
     async def drop_notes(
         self, topic: str, keys: Sequence[str] | None = None, holder: str | None = None

@@ -311,19 +311,19 @@ class Ledger(Asking):
 
     # --- notes beside the log ---------------------------------------------------------------
 
-    async def acquire(self, topic: str, key: str, *, holder: str, value: str, ttl: timedelta) -> Note:
-        """Take or renew a lease; the note returned says who holds it now and until when."""
+    async def acquire(self, topic: str, key: str, *, holder: str, value: str, ttl: timedelta | None) -> Note:
+        """Take or renew a lease; the note returned says who holds it now and until when (None: for good)."""
         for field, text in (("topic", topic), ("key", key), ("value", value), ("holder", holder)):
             check_text(text, field)
         return await self._storage.acquire(topic, key, value, holder, ttl)
 
-    async def put_notes(self, notes: Sequence[Note]) -> None:
-        """Keep working notes (a sweep's spool) beside the log."""
+    async def put_notes(self, notes: Sequence[Note], *, arriving: bool = False) -> None:
+        """Keep working notes (a sweep's spool) beside the log; `arriving` where a move brings them here."""
         for note in notes:
             for field, text in (("topic", note.topic), ("key", note.key), ("value", note.value)):
                 check_text(text, field)
             check_optional(note.holder, "holder")
-        await self._storage.put_notes(notes)
+        await self._storage.put_notes(notes, arriving=arriving)
 
     async def notes(self, topic: str, *, limit: int = 1000, after: str = "") -> list[Note]:
         """Return working notes in order of key."""

@@ -265,13 +265,13 @@ class PostgresStorage:
         self._check_writable()
         return await self._read(change, *args)
 
-    async def acquire(self, topic: str, key: str, value: str, holder: str, ttl: timedelta) -> Note:
+    async def acquire(self, topic: str, key: str, value: str, holder: str, ttl: timedelta | None) -> Note:
         """Set a note unless another holder's stands; return the one that stands now."""
         return await self._change(self._notes.acquire, topic, key, value, holder, ttl, self._now(), self.name)
 
-    async def put_notes(self, notes: Sequence[Note]) -> None:
+    async def put_notes(self, notes: Sequence[Note], *, arriving: bool = False) -> None:
         """Set notes in one statement."""
-        await self._change(self._notes.put, notes, self.name)
+        await self._change(self._notes.put, notes, self.name, arriving)
 
     async def drop_notes(
         self, topic: str, keys: Sequence[str] | None = None, holder: str | None = None

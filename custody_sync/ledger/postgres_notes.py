@@ -38,7 +38,7 @@ class Notes:
         key: str,
         value: str,
         holder: str,
-        ttl: timedelta,
+        ttl: timedelta | None,
         now: datetime,
         name: str,
     ) -> Note:
@@ -50,7 +50,7 @@ class Notes:
             "value": value,
             "holder": holder,
             "now": format_instant(now),
-            "expires_at": format_instant(now + ttl),
+            "expires_at": None if ttl is None else format_instant(now + ttl),
         }
         while True:
             for statement in ("acquire", "standing"):
@@ -60,7 +60,9 @@ class Notes:
                 await self._check_mark(conn, name)
             # It was dropped between the two statements, and may be had now.
 
-    async def put(self, conn: AsyncConnection[Any], notes: Sequence[Note], name: str) -> None:
+    async def put(
+        self, conn: AsyncConnection[Any], notes: Sequence[Note], name: str, arriving: bool = False
+    ) -> None:
         """Set notes, new or over old ones; of several with one key the last."""
         rows = {
             (note.topic, check_key("key", note.key, note.topic)): {
@@ -73,7 +75,8 @@ class Notes:
             }
             for note in notes
         }
-        done = await conn.execute(self._sql["put"], {"notes": as_json(rows.values())})
+        wanted = {"notes": as_json(rows.values()), "arriving": arriving}
+        done = await conn.execute(self._sql["put"], wanted)
         if done.rowcount < len(rows):
             await self._check_mark(conn, name)
 

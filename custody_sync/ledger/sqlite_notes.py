@@ -21,7 +21,13 @@ def page(conn: sqlite3.Connection, topic: str, limit: int, after: str) -> list[N
 
 
 def acquire(
-    conn: sqlite3.Connection, topic: str, key: str, value: str, holder: str, ttl: timedelta, now: datetime
+    conn: sqlite3.Connection,
+    topic: str,
+    key: str,
+    value: str,
+    holder: str,
+    ttl: timedelta | None,
+    now: datetime,
 ) -> Note:
     """Set a note unless another holder's has not lapsed; return the one that stands."""
     row = conn.execute(f"SELECT {_NOTE} FROM notes WHERE topic = ? AND key = ?", (topic, key)).fetchone()
@@ -30,7 +36,8 @@ def acquire(
     if standing is not None and not mine and (standing.expires_at is None or standing.expires_at > now):
         return standing
     since = standing.since if standing is not None and mine else now
-    note = Note(topic=topic, key=key, value=value, holder=holder, since=since, expires_at=now + ttl)
+    expires_at = None if ttl is None else now + ttl
+    note = Note(topic=topic, key=key, value=value, holder=holder, since=since, expires_at=expires_at)
     put(conn, [note])
     return note
 

@@ -230,12 +230,15 @@ class Storage(Protocol):
         """Return what of tables and indexes is not as this version makes it, one sentence each."""
         ...
 
-    async def acquire(self, topic: str, key: str, value: str, holder: str, ttl: timedelta) -> Note:
-        """Set a note unless another holder's has not lapsed; return the one that stands; not under a mark."""
+    async def acquire(self, topic: str, key: str, value: str, holder: str, ttl: timedelta | None) -> Note:
+        """Set a note unless another holder's has not lapsed; return the one that stands; not under a mark.
+
+        Without a `ttl` it never lapses.
+        """
         ...
 
-    async def put_notes(self, notes: Sequence[Note]) -> None:
-        """Set notes in one transaction; a mark refuses it."""
+    async def put_notes(self, notes: Sequence[Note], *, arriving: bool = False) -> None:
+        """Set notes in one transaction; a mark refuses it, but for what arrives with a move to here."""
         ...
 
     async def notes(self, topic: str, limit: int, after: str = "") -> list[Note]:

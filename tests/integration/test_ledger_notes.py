@@ -28,3 +28,15 @@ async def test_only_an_erasure_takes_notes(book: Book, what: str) -> None:
         await book.append(book.remove(fact_id, "agent", "late", Outcome.STARTED))
     assert await book.ledger.erase() is Erasure.DONE
     assert await book.ledger.notes("spool") == [noted]
+
+
+async def test_a_note_without_an_end_is_the_first_ones(book: Book) -> None:
+    """A note that never lapses stands for ever: whoever comes later gets what the first one set."""
+    ledger = book.ledger
+    first = await ledger.acquire("t", "k", holder="one", value='"a"', ttl=None)
+    book.later(days=10_000)
+    second = await ledger.acquire("t", "k", holder="two", value='"b"', ttl=None)
+    assert (first.value, first.expires_at) == ('"a"', None)
+    assert second == first
+    await ledger.drop_notes("t", ["k"])
+    assert (await ledger.acquire("t", "k", holder="two", value='"b"', ttl=None)).value == '"b"'

@@ -22,7 +22,8 @@ RETURNING topic, key, value, holder, since, expires_at
 INSERT INTO custody_sync.notes (topic, key, value, holder, since, expires_at)
 SELECT topic, key, value, holder, since, expires_at FROM json_to_recordset(%(notes)s::json)
     AS r(topic text, key text, value text, holder text, since text, expires_at text)
-WHERE NOT EXISTS (SELECT FROM custody_sync.notes WHERE topic = 'moved')
+WHERE NOT EXISTS (SELECT FROM custody_sync.notes
+    WHERE topic = 'moved' AND NOT (%(arriving)s AND key = 'from'))
 ON CONFLICT (topic, key) DO UPDATE SET value = excluded.value, holder = excluded.holder,
     since = excluded.since, expires_at = excluded.expires_at
 
