@@ -25,8 +25,8 @@ from custody_sync.ledger.grouping import GroupWriter
 from custody_sync.ledger.replaying import Stored
 from custody_sync.ledger.rules import Group, event_of
 from custody_sync.ledger.sqlite_reading import LATER
-from custody_sync.ledger.sqlite_rows import load, note_erasures, position, restore, write
-from custody_sync.ledger.state import Appended, Needs
+from custody_sync.ledger.sqlite_rows import end, load, note_erasures, position, restore, write
+from custody_sync.ledger.state import Appended, Needs, Position
 from custody_sync.ledger.storage import Mark, Way
 from custody_sync.model import Event
 from custody_sync.runtime import Runtime
@@ -117,11 +117,12 @@ class Embedded(Answering):
 
     def _apply(self, conn: sqlite3.Connection, works: Sequence[Work]) -> Applied:
         # Looked at under the lock, so that no append gets past a move that has begun.
-        mark = beside.mark(conn)
+        at, is_marked = end(conn)
+        mark = beside.mark(conn) if is_marked else None
         drafts = [] if mark else [work for work in works if isinstance(work, Prepared)]
         results: dict[int, Any] = {}
         salts: dict[str, list[bytes]] = {}
-        group = self._group_at_head(conn, drafts) if drafts else None
+        group = self._group_at(conn, at, drafts) if drafts else None
         if group is not None:
             for draft in drafts:
                 try:
@@ -145,8 +146,8 @@ class Embedded(Answering):
     def _admit(self, group: Group, prepared: Prepared) -> Appended | Event:
         return group.admit(prepared)
 
-    def _group_at_head(self, conn: sqlite3.Connection, drafts: Sequence[Prepared]) -> Group:
-        at, now = position(conn), self._now()
+    def _group_at(self, conn: sqlite3.Connection, at: Position, drafts: Sequence[Prepared]) -> Group:
+        now = self._now()
         if at.tx_time is not None:
             check_calendar(at.tx_time, self.name, "its last event is of")
         return Group(load(conn, Needs.of(drafts)), at, now)
@@ -188,7 +189,7 @@ class Embedded(Answering):
         mark = beside.mark(conn)
         if mark is not None:
             raise mark.refusal(self.name)
-        self._admit(self._group_at_head(conn, [prepared]), prepared)
+        self._admit(self._group_at(conn, position(conn), [prepared]), prepared)
 
     # --- closing ----------------------------------------------------------------------------
 

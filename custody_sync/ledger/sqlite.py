@@ -18,6 +18,7 @@ from typing import Any
 from custody_sync import errors
 from custody_sync.errors.base import throw
 from custody_sync.faultpoints import FaultPoint
+from custody_sync.ledger import sqlite_files
 from custody_sync.ledger import sqlite_reads as reads
 from custody_sync.ledger.embedded import Embedded, Work, open_embedded
 from custody_sync.ledger.sqlite_connection import Connection
@@ -135,6 +136,7 @@ class SqliteStorage(Embedded):
         with ledger_errors(self.name):
             if not conn.begin_at_once():
                 tell()
+                conn.wait(sqlite_files.BUSY_TIMEOUT_MS)
                 conn.execute("BEGIN IMMEDIATE")
         try:
             with ledger_errors(self.name), damage(self.name):

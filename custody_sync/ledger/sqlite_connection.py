@@ -18,6 +18,7 @@ class Connection(sqlite3.Connection):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._cursors: list[weakref.ref[sqlite3.Cursor]] = []
+        self._patience: int | None = None
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
         """Execute a statement; its cursor ends with the transaction, whoever still holds it."""
@@ -29,18 +30,21 @@ class Connection(sqlite3.Connection):
         """Begin a transaction that takes the state it reads when it first reads."""
         super().execute("BEGIN")
 
+    def wait(self, milliseconds: int) -> None:
+        """Wait so long for other connections from now on."""
+        if milliseconds != self._patience:
+            super().execute(f"PRAGMA busy_timeout = {milliseconds}")
+            self._patience = milliseconds
+
     def begin_at_once(self) -> bool:
-        """Take the write lock if nobody else has it, without waiting."""
-        (patience,) = self.execute("PRAGMA busy_timeout").fetchone()
-        self.execute("PRAGMA busy_timeout = 0")
+        """Take the write lock if nobody else has it, without waiting now or later in the transaction."""
+        self.wait(0)
         try:
             self.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                 raise
             return False
-        finally:
-            self.execute(f"PRAGMA busy_timeout = {patience}")
         return True
 
     def let_go(self) -> None:

@@ -107,11 +107,11 @@ class Eraser:
         return named
 
     def _scrub_soon(self, rows: list[Due]) -> bool:
-        self._conn.execute(f"PRAGMA busy_timeout = {WAIT_MS}")
+        self._conn.wait(WAIT_MS)
         try:
             return self._scrub(rows)
         finally:
-            self._conn.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+            self._conn.wait(BUSY_TIMEOUT_MS)
 
     def _scrub(self, rows: list[Due]) -> bool:
         try:

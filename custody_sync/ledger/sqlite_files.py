@@ -27,6 +27,8 @@ from custody_sync.runtime import Runtime
 APPLICATION_ID = 0x43535931
 SCHEMA_VERSION = 2
 BUSY_TIMEOUT_MS = 30_000
+CACHE_KB = 8_000
+"""Enough for the inner pages of every index of a million events."""
 LOOKS = 20
 """How often a file is looked at that somebody changes at the same time."""
 _MAGIC = b"SQLite format 3\x00"
@@ -258,6 +260,7 @@ def connect(
         )
         try:
             conn.execute("PRAGMA temp_store = MEMORY")
+            conn.execute(f"PRAGMA cache_size = -{CACHE_KB}")
             conn.execute("PRAGMA trusted_schema = OFF")
             if write:
                 conn.execute("PRAGMA secure_delete = ON")

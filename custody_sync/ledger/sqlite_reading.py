@@ -56,7 +56,7 @@ class Reading:
         self._conn = connect(location, write=False, immutable=self._immutable, tidy=tidy)
         try:
             check_schema(self._conn, location)
-            self._conn.execute("PRAGMA busy_timeout = 0")
+            self._conn.wait(0)
         except BaseException:
             self._conn.close()
             raise
@@ -108,11 +108,11 @@ class Reading:
         raise LedgerBusy(name=self._location.name)
 
     def _ask_patiently(self, query: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        self._conn.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+        self._conn.wait(BUSY_TIMEOUT_MS)
         try:
             return self._ask(query, args)
         finally:
-            self._conn.execute("PRAGMA busy_timeout = 0")
+            self._conn.wait(0)
 
     def _ask(self, query: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         name = self._location.name

@@ -16,14 +16,29 @@ from custody_sync.ledger.state import Needs, Position, State
 from custody_sync.model import Standing, format_instant, read_instant
 
 _GIVEN = "(SELECT value FROM json_each(?))"
-_AT_ONCE = (32, 16, 8, 4, 2, 1)
+_PLACEMENT = ", ".join(f"p.{column}" for column in PLACEMENT.split(", "))
+_encode = json.JSONEncoder(check_circular=False).encode
+_AT_ONCE = (32, 16, 8, 4, 3, 2, 1)
 """Rows of one INSERT; few sizes keep its statements cached, and 32 rows stay under 999 parameters."""
+_END = "SELECT seq, tx_time, hash, EXISTS (SELECT 1 FROM notes WHERE topic = 'moved') FROM head"
+_HOLDS = f"""
+SELECT EXISTS (SELECT 1 FROM events WHERE event_id IN {_GIVEN}),
+    EXISTS (SELECT 1 FROM claims WHERE fact_id IN {_GIVEN}),
+    EXISTS (SELECT 1 FROM json_each(?) k CROSS JOIN placements p
+        WHERE p.store = json_extract(k.value, '$[0]') AND p.external_id = json_extract(k.value, '$[1]'))
+"""
 
 
 def position(conn: sqlite3.Connection) -> Position:
     """Return where the log ends."""
     seq, tx_time, digest = conn.execute("SELECT seq, tx_time, hash FROM head").fetchone()
     return Position(seq, read_instant(tx_time), digest)
+
+
+def end(conn: sqlite3.Connection) -> tuple[Position, bool]:
+    """Return where the log ends, and whether a mark stops it there."""
+    seq, tx_time, digest, is_marked = conn.execute(_END).fetchone()
+    return Position(seq, read_instant(tx_time), digest), bool(is_marked)
 
 
 def restore(conn: sqlite3.Connection, events: Sequence[Stored], name: str, now: datetime) -> Group:
@@ -41,10 +56,12 @@ def restore(conn: sqlite3.Connection, events: Sequence[Stored], name: str, now: 
 
 
 def load(conn: sqlite3.Connection, needs: Needs) -> State:
-    """Read the rows that a group of drafts depends on."""
+    """Read the rows that a group of drafts depends on; of most groups there is nothing yet."""
     state = State()
-    _load_events(conn, state, needs.event_ids)
-    ids = json.dumps(needs.fact_ids)
+    events, ids, keys = _encode(needs.event_ids), _encode(needs.fact_ids), _encode(needs.keys)
+    if not any(conn.execute(_HOLDS, (events, ids, keys)).fetchone()):
+        return state
+    _load_events(conn, state, events)
     for fact_id, standing in conn.execute(
         f"SELECT fact_id, standing FROM claims WHERE fact_id IN {_GIVEN}", (ids,)
     ):
@@ -54,18 +71,16 @@ def load(conn: sqlite3.Connection, needs: Needs) -> State:
         _load_chains(conn, state, needs)
         _load_placements_of(conn, state, state.facts)
         _load_sides(conn, state)
-    _load_placements_at(conn, state, needs)
+    _load_placements_at(conn, state, keys)
     return state
 
 
-def _load_events(conn: sqlite3.Connection, state: State, event_ids: Iterable[str]) -> None:
+def _load_events(conn: sqlite3.Connection, state: State, event_ids: str) -> None:
     query = (
         "SELECT e.event_id, e.body, e.hash, s.content, s.identity, s.refs FROM events e "
         f"LEFT JOIN sealed s ON s.seq = e.seq WHERE e.event_id IN {_GIVEN}"
     )
-    for event_id, body, digest, content, identity, refs in conn.execute(
-        query, (json.dumps(list(event_ids)),)
-    ):
+    for event_id, body, digest, content, identity, refs in conn.execute(query, (event_ids,)):
         sealed = {"content": content, "identity": identity, "refs": refs}
         state.events[event_id] = read_event(body, digest, sealed)
 
@@ -100,14 +115,13 @@ def _load_placements_of(conn: sqlite3.Connection, state: State, fact_ids: Iterab
         state.add_placement(placement_row(row))
 
 
-def _load_placements_at(conn: sqlite3.Connection, state: State, needs: Needs) -> None:
-    by_store: dict[str, list[str]] = {}
-    for store, external_id in needs.keys:
-        by_store.setdefault(store, []).append(external_id)
-    query = f"SELECT {PLACEMENT} FROM placements WHERE store = ? AND external_id IN {_GIVEN}"
-    for store, external_ids in by_store.items():
-        for row in conn.execute(query, (store, json.dumps(external_ids))):
-            state.add_placement(placement_row(row))
+def _load_placements_at(conn: sqlite3.Connection, state: State, keys: str) -> None:
+    query = (
+        f"SELECT {_PLACEMENT} FROM json_each(?) k CROSS JOIN placements p "
+        "WHERE p.store = json_extract(k.value, '$[0]') AND p.external_id = json_extract(k.value, '$[1]')"
+    )
+    for row in conn.execute(query, (keys,)):
+        state.add_placement(placement_row(row))
 
 
 def _load_sides(conn: sqlite3.Connection, state: State) -> None:
