@@ -37,11 +37,12 @@ from custody_sync.testing.contract_case import (
 )
 from custody_sync.testing.contract_proof import PROOF
 from custody_sync.testing.contract_rules import HOLDING
+from custody_sync.testing.contract_story import STORY
 from custody_sync.testing.contract_trouble import TROUBLE
 from custody_sync.testing.contract_trouble_proof import TROUBLE_PROOF
 
 RULES: Final[tuple[Rule, ...]] = tuple(
-    sorted([*HOLDING, *PROOF, *TROUBLE, *TROUBLE_PROOF], key=lambda rule: rule.rule_id)
+    sorted([*HOLDING, *PROOF, *TROUBLE, *TROUBLE_PROOF, *STORY], key=lambda rule: rule.rule_id)
 )
 """Every rule, in the order of its id."""
 

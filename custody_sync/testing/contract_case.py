@@ -78,6 +78,8 @@ class StoreHooks:
     """How many entries make a listing longer than one page of the store."""
     crowd: int = 301
     """How many equal texts crowd the search."""
+    many: int = 1234
+    """How many entries are listed and swept in a full store; the report names the size."""
     workers: int = 16
     """How many calls run at once where a rule needs many."""
     questions: int = 8
@@ -102,6 +104,10 @@ class StoreHooks:
     async def make_trouble(self, store: Any, trouble: Trouble, times: float = 1) -> None:
         """Let the service behind the store misbehave from now on; `times` may be `math.inf`."""
         raise NotApplicable(f"the fixture cannot make {trouble.value}")
+
+    async def reopened(self, store: Any) -> Any:
+        """Return another adapter over the same service, as a process that starts later makes it."""
+        raise NotApplicable("the fixture has no reopened()")
 
     async def value_of(self, store: Any, entry: Entry) -> object | None:
         """Return the fact's value as the store holds it; None where it holds none."""
@@ -139,6 +145,7 @@ class Case:
         self.ledger_id = f"contract-{self.token}"
         self.space = f"user:{self.token}"
         self.supports: dict[Capability, Support] = capabilities(store)
+        self.notes: list[str] = []
 
     # --- judging ---------------------------------------------------------------------------
 
@@ -146,6 +153,11 @@ class Case:
         """Raise a violation unless it holds; say what was expected, and hand over what was got."""
         if not holds:
             raise ContractViolation(self.rule_id, expected, got if isinstance(got, str) else repr(got))
+
+    def note(self, sentence: str) -> None:
+        """Say in the report on what scale the rule was tried, or what it had to leave open."""
+        if sentence not in self.notes:
+            self.notes.append(sentence)
 
     def offers(self, capability: Capability) -> bool:
         """Return True if the store has the capability, at least in part."""
@@ -330,8 +342,8 @@ class Rule:
         """The promise in one sentence."""
         return (self.check.__doc__ or "").strip().splitlines()[0]
 
-    async def run(self, store: Any, hooks: StoreHooks) -> None:
-        """Try the rule on a fresh store.
+    async def run(self, store: Any, hooks: StoreHooks) -> tuple[str, ...]:
+        """Try the rule on a fresh store, and return what it noted on the way.
 
         Raises:
             ContractViolation: The store breaks the rule, or did not answer in time.
@@ -341,6 +353,7 @@ class Rule:
         try:
             async with asyncio.timeout(hooks.rule_timeout):
                 await self.check(case)
+                return tuple(case.notes)
         except TimeoutError:
             raise ContractViolation(
                 self.rule_id, f"an answer within {hooks.rule_timeout:g} s", "no answer, or a TimeoutError"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 from custody_sync.model import Entry, Json
 from custody_sync.testing.contract_case import StoreHooks, Trouble
 from custody_sync.testing.memory import MemoryStore
@@ -27,6 +29,10 @@ class MemoryHooks(StoreHooks):
     async def value_of(self, store: MemoryStore, entry: Entry) -> Json:
         """Return the value as it is held."""
         return store.value(entry.external_id)
+
+    async def reopened(self, store: MemoryStore) -> MemoryStore:
+        """Return another handle on what the store holds."""
+        return copy.copy(store)
 
     async def make_trouble(self, store: MemoryStore, trouble: Trouble, times: float = 1) -> None:
         """Let the store behave as the services behind adapters do."""
