@@ -5,8 +5,9 @@ A vendor's text may quote the memory it failed on, so only type and status leave
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
@@ -23,6 +24,35 @@ _REFUSING_NAMES = frozenset({"DataError", "IntegrityError", "NotSupportedError",
 # Of the statuses that blame the caller: time ran out, somebody else is at it, too early.
 _PASSING_STATUS = frozenset({408, 409, 423, 425})
 _TOO_MANY = 429
+
+
+_TRIES = 5
+_FIRST_WAIT = 1.0
+_LEAST_WAIT = 0.05
+
+
+async def paged(
+    read: Callable[[], Awaitable[T]], sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+) -> T:
+    """Read one page of a listing; turned away, wait as the store says and ask again, five times in all.
+
+    Anything else that is throttled the core asks again by itself. A listing it cannot: a generator that
+    raised is over, and the entries after that page would be missed.
+
+    Args:
+        read: asks for the page, through `translated`.
+        sleep: waits; the page as a whole has the core's deadline.
+
+    Raises:
+        StoreThrottled: it was turned away each time.
+    """
+    for refusals in range(_TRIES - 1):
+        try:
+            return await read()
+        except StoreThrottled as throttled:
+            stated: float | None = throttled.retry_after
+        await sleep(max(stated or 0.0, (_FIRST_WAIT if stated is None else _LEAST_WAIT) * 2**refusals))
+    return await read()
 
 
 async def translated(store: str, operation: str, work: Awaitable[T]) -> T:
@@ -122,4 +152,4 @@ def _is_refusal(error: Exception) -> bool:
     return isinstance(error, _REFUSING) or not _REFUSING_NAMES.isdisjoint(names)
 
 
-__all__ = ["describe", "failure_of", "retry_after", "status_of", "translated"]
+__all__ = ["describe", "failure_of", "paged", "retry_after", "status_of", "translated"]

@@ -13,6 +13,7 @@ from custody_sync.errors import (
     InvalidInput,
     Refused,
     StoreError,
+    StoreThrottled,
     StoreWriteFailed,
     Terminal,
 )
@@ -48,7 +49,7 @@ class Put:
     @property
     def refused(self) -> bool:
         """True when the store certainly holds nothing."""
-        return isinstance(self.error, Terminal)
+        return isinstance(self.error, Terminal | StoreThrottled)
 
 
 class Placer:
@@ -146,12 +147,14 @@ class Placer:
         first = failed[0]
         if isinstance(first.error, InvalidInput) and not left:
             return first.error
+        later = {"retry_after": first.error.retry_after} if isinstance(first.error, StoreThrottled) else {}
         return StoreWriteFailed(
             store=first.gate.name,
             cause=describe(first.error) if first.error else "",
             removed=removed,
             left=left,
             fact_id=fact.fact_id,
+            **later,
         )
 
     # --- what a failed write left ---------------------------------------------------------------

@@ -49,7 +49,11 @@ class Lists(Protocol):
     """A store that can enumerate what it holds."""
 
     def list_entries(self) -> AsyncIterator[Entry]:
-        """Yield every entry, labelled or not, a page at a time, safe under inserts and deletes."""
+        """Yield every entry, labelled or not, a page at a time, safe under inserts and deletes.
+
+        A throttled page is waited for here: a generator that raised is over, so nobody else can ask
+        for the rest of it.
+        """
         ...
 
 

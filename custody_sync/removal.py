@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import tenacity
 
-from custody_sync.errors import CustodyError, NoProof, Refused, Transient
+from custody_sync.errors import CustodyError, NoProof, Refused, StoreThrottled, Transient
 from custody_sync.faultpoints import FaultPoint
 from custody_sync.finishing import together
 from custody_sync.ledger import Ledger, Remove
@@ -202,13 +202,13 @@ class Remover:
             await gate.delete(entry)
             return
         except CustodyError as error:
-            if not isinstance(error, Transient) or patience.deletes < 2:
+            if not _may_pass_soon(error) or patience.deletes < 2:
                 raise
         await self._runtime.sleep(patience.first_wait)
         async for attempt in tenacity.AsyncRetrying(
             stop=tenacity.stop_after_attempt(patience.deletes - 1),
             wait=tenacity.wait_exponential(multiplier=patience.first_wait * 2),
-            retry=tenacity.retry_if_exception(lambda error: isinstance(error, Transient)),
+            retry=tenacity.retry_if_exception(_may_pass_soon),
             sleep=self._runtime.sleep,
             reraise=True,
         ):
@@ -263,6 +263,11 @@ async def _find(gate: Gate, fact_id: str) -> list[Entry] | CustodyError:
         return await gate.find(fact_id)
     except CustodyError as error:
         return error
+
+
+def _may_pass_soon(error: BaseException) -> bool:
+    # A store that throttles was waited for as long as the deadline allows, and said that it takes longer.
+    return isinstance(error, Transient) and not isinstance(error, StoreThrottled)
 
 
 def _lasting(detail: str) -> str:

@@ -24,6 +24,7 @@ from custody_sync.errors import (
     NoProof,
     StoreError,
     StoreRefused,
+    StoreThrottled,
     StoreUnavailable,
     Terminal,
     TextTooLong,
@@ -34,6 +35,7 @@ from custody_sync.model import ERASED_ID, Capability, Entry, Fact, Hit, Label, L
 from custody_sync.ports import Store, capabilities
 from custody_sync.runtime import Runtime
 from custody_sync.shown import Spoiled, read_entry, read_page
+from custody_sync.throttling import Budget, seconds_of
 
 T = TypeVar("T")
 Superseded = Literal["remove", "keep"]
@@ -48,7 +50,10 @@ _NOT_A_STORES = (KeyboardInterrupt, SystemExit, GeneratorExit)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadlines:
-    """Seconds that one call to a store may take, and how many run at once."""
+    """Seconds that one call to a store may take, and how many run at once.
+
+    A call that is throttled spends them waiting as well.
+    """
 
     put: float = 30.0
     delete: float = 30.0
@@ -126,22 +131,27 @@ class Gate:
         Raises:
             InvalidInput: the adapter refuses the fact by name; it holds nothing of it.
             StoreRefused: the store refuses it; it holds nothing of it.
+            StoreThrottled: it had no time for it before the deadline; it holds nothing of it.
             StoreUnavailable: it may or may not have arrived.
         """
-        async with self._limiter:
-            stamped = label(self._runtime.clock.now())
+        stamps: list[Label] = []
+
+        def stamp() -> None:
+            # Anew for each attempt: a put that waited out a refusal begins only now.
+            stamps.append(label(self._runtime.clock.now()))
             self._runtime.reach(FaultPoint.BEFORE_PUT)
-            plain = fact.value is None or isinstance(fact.value, str | int | float)
+
+        plain = fact.value is None or isinstance(fact.value, str | int | float)
+
+        async def call() -> tuple[str, ...]:
             private = fact if plain else replace(fact, value=copy.deepcopy(fact.value))
+            answer = await self.store.put(private, stamps[-1])
+            return () if isinstance(answer, str | bytes) else tuple(dict.fromkeys(answer or ()))
 
-            async def call() -> tuple[str, ...]:
-                answer = await self.store.put(private, stamped)
-                return () if isinstance(answer, str | bytes) else tuple(dict.fromkeys(answer or ()))
-
-            ids = await self._call("put", self._deadlines.put, call)
+        ids = await self._ask("put", self._deadlines.put, call, before=stamp)
         self._check_ids(ids)
         self._runtime.reach(FaultPoint.AFTER_PUT)
-        return stamped, ids
+        return stamps[-1], ids
 
     def _check_ids(self, ids: tuple[str, ...]) -> None:
         """Refuse ids that cannot be recorded: then the put is no confirmation."""
@@ -158,17 +168,19 @@ class Gate:
 
     async def delete(self, entry: Entry) -> None:
         """Delete one entry."""
-        async with self._limiter:
-            self._runtime.reach(FaultPoint.BEFORE_DELETE)
-            await self._call("delete", self._deadlines.delete, lambda: self.store.delete(entry))
+        await self._ask(
+            "delete",
+            self._deadlines.delete,
+            lambda: self.store.delete(entry),
+            before=lambda: self._runtime.reach(FaultPoint.BEFORE_DELETE),
+        )
         self._runtime.reach(FaultPoint.AFTER_DELETE)
 
     async def is_gone(self, entry: Entry) -> bool:
         """Ask the store's own search whether an entry is gone."""
-        async with self._limiter:
-            gone = await self._call(
-                "verify_deleted", self._deadlines.question, lambda: self.store.verify_deleted(entry)
-            )
+        gone = await self._ask(
+            "verify_deleted", self._deadlines.question, lambda: self.store.verify_deleted(entry)
+        )
         self._runtime.reach(FaultPoint.AFTER_QUESTION)
         return gone is True
 
@@ -182,8 +194,7 @@ class Gate:
         async def call() -> list[Any]:
             return list(await self.store.find(fact_id))
 
-        async with self._limiter:
-            rows = await self._call("find", self._deadlines.question, call)
+        rows = await self._ask("find", self._deadlines.question, call)
         found: list[Entry] = []
         for row in rows:
             if isinstance(row, Entry) and row.fact_id != fact_id:
@@ -200,8 +211,7 @@ class Gate:
         async def call() -> list[Hit]:
             return list(await self.store.search(query, k, spaces))
 
-        async with self._limiter:
-            return await self._call("search", self._deadlines.question, call)
+        return await self._ask("search", self._deadlines.question, call)
 
     async def pages(self, size: int) -> AsyncGenerator[list[Entry | Spoiled]]:
         """Yield what the store lists, in pages; what came before an error is yielded before it is raised."""
@@ -245,8 +255,37 @@ class Gate:
         async def call() -> tuple[str, ...]:
             return tuple(str(note) for note in await clean(entries))
 
-        async with self._limiter:
-            return await self._call("after_forget", self._deadlines.delete, call)
+        return await self._ask("after_forget", self._deadlines.delete, call)
+
+    async def _ask(
+        self,
+        operation: str,
+        seconds: float,
+        call: Callable[[], Awaitable[T]],
+        *,
+        before: Callable[[], None] = lambda: None,
+    ) -> T:
+        """Call the store through the limiter; turned away, wait as it says while the deadline lasts.
+
+        The slot is given back for the wait. Whoever takes it meanwhile may ask what a vendor counts
+        separately, a delete or a lookup, and is told by the store itself where not; with the slot
+        kept, sixteen waiting puts would hold up every question to it for half a minute.
+        """
+        budget = Budget(seconds)
+        while True:
+            try:
+                async with self._limiter:
+                    before()
+                    began = asyncio.get_running_loop().time()
+                    try:
+                        return await self._call(operation, budget.left, call)
+                    finally:
+                        budget.spend(asyncio.get_running_loop().time() - began)
+            except StoreThrottled as throttled:
+                wait = budget.wait_after(throttled)
+                if wait is None:
+                    raise
+            await self._runtime.sleep(wait)
 
     async def _call(self, operation: str, seconds: float, call: Callable[[], Awaitable[T]]) -> T:
         """Call the store; whatever it raises becomes one of our errors, without its text.
@@ -272,6 +311,9 @@ class Gate:
         if operation == "put" and isinstance(error, InvalidInput):
             error.__cause__ = error.__context__ = None
             return error.with_traceback(None)
+        if isinstance(error, StoreThrottled):
+            wait = seconds_of(error)
+            return StoreThrottled(store=self.name, operation=operation, cause=_code(error), retry_after=wait)
         kind: type[StoreError] = StoreUnavailable
         if isinstance(error, NoProof):
             kind = NoProof
