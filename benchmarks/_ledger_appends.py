@@ -23,6 +23,8 @@ STORES = ("vectors", "memories", "agent")
 
 Replay = Callable[[], Awaitable[float]]
 """Does by hand what was appended since the last time, and returns the seconds it took."""
+Again = Callable[[list[Statement]], Awaitable[float]]
+"""Does by hand what an append came down to, and returns the seconds it took."""
 
 
 @dataclass(frozen=True)
@@ -125,17 +127,28 @@ class RowsFloor:
 
 
 async def measure_appends(ledger: Ledger, drafts: Drafts, amount: Amount, replay: Replay) -> dict[str, Taken]:
-    """Alternate appends, one at a time and 64 at once, with what they come down to."""
-    ours, bare = [], []
-    for draft in drafts.make(amount.single):
-        ours.append(await append(ledger, [draft], 1))
-        bare.append(await replay())
-    single = Taken.of(ours, bare)
+    """Alternate appends, 64 at once, with the rows they come down to."""
     ours, bare = [], []
     for _ in range(amount.rounds):
         ours.append(await append(ledger, drafts.make(amount.appends), AT_ONCE) / amount.appends)
         bare.append(await replay() / amount.appends)
-    return {"append 1": single, f"append {AT_ONCE}": Taken.of(ours, bare)}
+    return {f"append {AT_ONCE}": Taken.of(ours, bare)}
+
+
+async def measure_singles(
+    ledger: Ledger, drafts: Drafts, amount: Amount, recording: Recording, again: Again
+) -> dict[str, Taken]:
+    """Alternate appends, one at a time, with their statements on a copy."""
+    ours, bare = [], []
+    ready = drafts.make(amount.single)
+    gc.collect()
+    for draft in ready:
+        with recording() as recorder:
+            start = time.perf_counter()
+            await ledger.append(draft)
+            ours.append(time.perf_counter() - start)
+        bare.append(await again(recorder.statements))
+    return {"append 1": Taken.of(ours, bare)}
 
 
 async def measure_forgets(
@@ -148,16 +161,21 @@ async def measure_forgets(
     """Alternate erasures with their statements on a copy: the event, and the cleaning of the files."""
     forgets: tuple[list[float], list[float]] = [], []
     erasures: tuple[list[float], list[float]] = [], []
-    for asserted in drafts.make(amount.forgets):
+
+    async def time_both(taken: tuple[list[float], list[float]], act: Callable[[], Awaitable[object]]) -> None:
+        with recording() as recorder:
+            start = time.perf_counter()
+            await act()
+            taken[0].append(time.perf_counter() - start)
+        taken[1].append(replay(recorder.statements))
+
+    for n, asserted in enumerate(drafts.make(amount.single + amount.forgets)):
         with recording() as recorder:
             await ledger.append(asserted)
         replay(recorder.statements)
         forget = drafts.forget(asserted.fact_id)
-        for (ours, bare), act in ((forgets, lambda f=forget: ledger.append(f)), (erasures, ledger.erase)):
-            gc.collect()
-            with recording() as recorder:
-                start = time.perf_counter()
-                await act()
-                ours.append(time.perf_counter() - start)
-            bare.append(replay(recorder.statements))
+        await time_both(forgets, lambda forget=forget: ledger.append(forget))
+        # Cleaning the files leaves every cache cold, so it comes last.
+        if n >= amount.single:
+            await time_both(erasures, ledger.erase)
     return {"forget": Taken.of(*forgets), "erase": Taken.of(*erasures)}

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from pathlib import Path
 from typing import ClassVar
 
-from _ledger_appends import Replay, RowsFloor
+from _ledger_appends import Again, Replay, RowsFloor
 from _ledger_log import Log
 from _ledger_raw import Floor, Recording, SqliteFloor, Statement, recording_sqlite
 
@@ -60,6 +60,16 @@ class Store(ABC):
     @abstractmethod
     def floor(self) -> Floor:
         """Return the driver alone, at the same rows."""
+
+    @contextmanager
+    def single_floor(self, events: int) -> Iterator[Again]:
+        """Give what does by hand what one append came down to: the same statements on a copy."""
+        with self.forget_floor() as run:
+
+            async def again(statements: list[Statement]) -> float:
+                return run(statements)
+
+            yield again
 
     @abstractmethod
     def append_floor(self, events: int) -> AbstractContextManager[Replay]:
@@ -157,6 +167,16 @@ class JsonlStore(Store):
     def floor(self) -> Floor:
         """Return `sqlite3` on the SQLite file."""
         return self._beside.floor()
+
+    @contextmanager
+    def single_floor(self, events: int) -> Iterator[Again]:
+        """Write the rows that a SQLite ledger would have written."""
+        with self.append_floor(events) as replay:
+
+            async def again(_: list[Statement]) -> float:
+                return await replay()
+
+            yield again
 
     @contextmanager
     def append_floor(self, events: int) -> Iterator[Replay]:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from _bench import Bound, conclude, growth
-from _ledger_appends import AT_ONCE, Amount, Drafts, measure_appends, measure_forgets
+from _ledger_appends import AT_ONCE, Amount, Drafts, measure_appends, measure_forgets, measure_singles
 from _ledger_log import Log
 from _ledger_postgres import PostgresStore
 from _ledger_processes import measure_processes
@@ -90,7 +90,10 @@ async def append_all(store: Store, log: Log, size: Size) -> dict[str, Taken]:
     """Append to a ledger and erase from it, beside what that comes down to in a copy of it."""
     drafts, taken = Drafts(log), dict[str, Taken]()
     # A database is copied while nobody is connected to it.
-    with store.append_floor(log.events) as replay:
+    with store.single_floor(log.events) as one_again:
+        async with await Ledger.open(store.url) as ledger:
+            taken |= await measure_singles(ledger, drafts, size.appends, store.recording, one_again)
+    with store.append_floor(log.events + size.appends.single) as replay:
         async with await Ledger.open(store.url) as ledger:
             await replay()
             taken |= await measure_appends(ledger, drafts, size.appends, replay)

@@ -25,10 +25,12 @@ from custody_sync.ledger.sqlite_connection import Connection
 from custody_sync.ledger.sqlite_erasure import Eraser, due
 from custody_sync.ledger.sqlite_errors import damage, ledger_errors, translate
 from custody_sync.ledger.sqlite_files import (
+    TWO_NAMES,
     Location,
     check_header,
     check_schema,
     connect,
+    exists,
     initialise,
     is_writable,
     locate,
@@ -43,11 +45,32 @@ from custody_sync.runtime import Runtime
 async def open_sqlite(
     rest: str, *, create: bool, read_only: bool, runtime: Runtime, identity: Identity | None = None
 ) -> SqliteStorage:
-    """Open a ledger file; `rest` is what stands behind `sqlite:///` in its URL."""
+    """Open a ledger file; `rest` is what stands behind `sqlite:///` in its URL.
+
+    One that is ready is opened at once: nothing of it has to be made, mended or waited for, and a
+    thread would take longer to begin.
+    """
     location = Location.parse(rest)
+    if not create:
+        ready = _open_if_ready(location, read_only, runtime)
+        if ready is not None:
+            return ready
     return await open_embedded(
         runtime, lambda readers: _open(location, create, read_only, runtime, readers, identity)
     )
+
+
+def _open_if_ready(location: Location, read_only: bool, runtime: Runtime) -> SqliteStorage | None:
+    try:
+        if not exists(location, TWO_NAMES) or not check_header(location, create=False):
+            return None
+        writable = is_writable(location)
+        reader = Reading(location, tidy=writable and not read_only, immutable=not writable, patience=0)
+    except Exception:
+        # Whatever it is, the thread that may wait says it properly.
+        return None
+    readers = runtime.executor("custody-reader")
+    return SqliteStorage(location, None, reader, readers, runtime, writable=writable and not read_only)
 
 
 def _open(

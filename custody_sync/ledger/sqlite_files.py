@@ -34,7 +34,7 @@ LOOKS = 20
 _MAGIC = b"SQLite format 3\x00"
 _HEADER = 100
 _WAL = b"\x02\x02"
-_TWO_NAMES = "SQLite would keep a log for each, so that facts get lost"
+TWO_NAMES = "SQLite would keep a log for each, so that facts get lost"
 _OPTION = re.compile(r"\?synchronous=(full|normal|off)\Z")
 
 
@@ -121,7 +121,7 @@ def locate(location: Location, *, create: bool) -> None:
     """Make sure that a file is there to be opened; a new one is readable by its owner only."""
     name = location.name
     try:
-        if exists(location, _TWO_NAMES):
+        if exists(location, TWO_NAMES):
             return
         if not create:
             raise errors.LedgerNotFound(name=name)
@@ -172,17 +172,17 @@ def check_header(location: Location, *, create: bool) -> bool:
     Returns:
         whether the header says that it is one, of this version; else SQLite has to be asked.
     """
+    seen = _look(location, create)
     file = location.file()
-    looks = 0
-    while True:
+    looks = 1
+    while not isinstance(seen, bool):
         before = file.state()
         seen = _look(location, create)
-        if isinstance(seen, bool):
-            return seen
         looks += 1
         # Header, size and log are of different moments if somebody writes, erases or creates meanwhile.
-        if looks == LOOKS or file.state() == before:
+        if isinstance(seen, errors.LedgerError) and (looks >= LOOKS or file.state() == before):
             raise seen
+    return seen
 
 
 def _look(location: Location, create: bool) -> errors.LedgerError | bool:

@@ -41,20 +41,30 @@ class Reading:
     Args:
         location: the file.
         tidy: whether it takes SQLite's own files away when it is closed last.
+        immutable: what `is_immutable` just said, if it was asked.
+        patience: how long to wait for others, in milliseconds, until it is open.
 
     Raises:
         LedgerError: the file is no ledger, or cannot be read as it is.
     """
 
-    def __init__(self, location: Location, *, tidy: bool = False) -> None:
+    def __init__(
+        self,
+        location: Location,
+        *,
+        tidy: bool = False,
+        immutable: bool | None = None,
+        patience: int = BUSY_TIMEOUT_MS,
+    ) -> None:
         self._location = location
         self._file = location.file()
-        self._immutable = is_immutable(location)
+        self._immutable = is_immutable(location) if immutable is None else immutable
         self._state = self._file.state()
         self._closed = False
         self._one_at_a_time = threading.Lock()
         self._conn = connect(location, write=False, immutable=self._immutable, tidy=tidy)
         try:
+            self._conn.wait(patience)
             check_schema(self._conn, location)
             self._conn.wait(0)
         except BaseException:
