@@ -19,14 +19,15 @@ Outside pytest: `report = await check_store(my_store)`.
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
 from custody_sync.errors import InvalidInput
-from custody_sync.ports import Store
+from custody_sync.model import Capability, Limits, Support
+from custody_sync.ports import Store, capabilities
 from custody_sync.testing.contract_case import (
     Case,
     ContractViolation,
@@ -51,6 +52,8 @@ StoreFactory: TypeAlias = Callable[
 ]
 """Makes a fresh store for each rule: the store, something to await, a context or a one-yield generator."""
 
+Progress: TypeAlias = "Callable[[RuleResult], None]"
+
 
 class Verdict(StrEnum):
     """How a rule ended."""
@@ -68,14 +71,31 @@ class RuleResult:
     title: str
     verdict: Verdict
     reason: str = ""
+    note: str = ""
+    """On what scale it was tried, and what it had to leave open."""
+
+    def to_dict(self) -> dict[str, str]:
+        """Return the result ready for JSON."""
+        return {
+            "rule_id": self.rule_id,
+            "title": self.title,
+            "verdict": self.verdict.value,
+            "reason": self.reason,
+            "note": self.note,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContractReport:
-    """What the whole suite showed of one store."""
+    """What the whole suite showed of one store, with all that a table of stores has to say of it."""
 
     store: str
     results: tuple[RuleResult, ...]
+    capabilities: Mapping[Capability, Support] = field(default_factory=dict)
+    """What the store declares, each level with its reason."""
+    limits: Limits = field(default_factory=Limits)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """What was tried, as the hooks name it."""
 
     @property
     def passed(self) -> bool:
@@ -91,15 +111,26 @@ class ContractReport:
     def to_dict(self) -> dict[str, Any]:
         """Return the report ready for JSON."""
         counts = {v.value: sum(r.verdict is v for r in self.results) for v in Verdict}
-        rules = [
-            {"rule_id": r.rule_id, "title": r.title, "verdict": r.verdict.value, "reason": r.reason}
-            for r in self.results
-        ]
-        return {"store": self.store, "passed": self.passed, "counts": counts, "rules": rules}
+        return {
+            "store": self.store,
+            "passed": self.passed,
+            "counts": counts,
+            "rules": [result.to_dict() for result in self.results],
+            "capabilities": {
+                capability.value: {"level": support.level.value, "reason": support.reason}
+                for capability, support in sorted(self.capabilities.items())
+            },
+            "limits": {"text_chars": self.limits.text_chars, "text_bytes": self.limits.text_bytes},
+            "versions": dict(self.versions),
+        }
 
 
 async def check_store(
-    factory: StoreFactory, *, hooks: StoreHooks | None = None, rules: Iterable[str] | None = None
+    factory: StoreFactory,
+    *,
+    hooks: StoreHooks | None = None,
+    rules: Iterable[str] | None = None,
+    progress: Progress | None = None,
 ) -> ContractReport:
     """Try the rules one after the other, each on a store that the factory makes for it.
 
@@ -107,19 +138,26 @@ async def check_store(
         factory: Makes a fresh store.
         hooks: What the adapter offers beside it, such as sabotage.
         rules: Ids of the rules to try; all unless given.
+        progress: Called with each rule's result as soon as it is known.
 
     Raises:
         InvalidInput: the factory is a store, or a rule is none.
     """
     _check_factory(factory)
     chosen = _chosen(rules)
-    extras = hooks if hooks is not None else StoreHooks()
+    trial = _Trial(factory, hooks if hooks is not None else StoreHooks())
     results: list[RuleResult] = []
-    name = ""
     for rule in chosen:
-        result, name = await _try(rule, factory, extras, name)
-        results.append(result)
-    return ContractReport(store=name, results=tuple(results))
+        results.append(await trial.run(rule))
+        if progress is not None:
+            progress(results[-1])
+    return ContractReport(
+        store=trial.name,
+        results=tuple(results),
+        capabilities=trial.capabilities,
+        limits=trial.limits,
+        versions=dict(trial.hooks.versions),
+    )
 
 
 def _check_factory(factory: object) -> None:
@@ -141,21 +179,37 @@ def _chosen(ids: Iterable[str] | None) -> list[Rule]:
     return [known[rule_id] for rule_id in wanted]
 
 
-async def _try(rule: Rule, factory: StoreFactory, hooks: StoreHooks, name: str) -> tuple[RuleResult, str]:
-    verdict, reason = Verdict.PASSED, ""
-    try:
-        async with AsyncExitStack() as stack:
-            store = await _make(factory, stack)
-            name = str(getattr(store, "name", name))
-            await rule.run(store, hooks)
-    except NotApplicable as left_out:
-        verdict, reason = Verdict.NOT_APPLICABLE, str(left_out.fields["reason"])
-    except ContractViolation as broken:
-        verdict, reason = Verdict.FAILED, str(broken)
-    # An adapter may raise anything; for a report that is a finding, not the end of the run.
-    except Exception as problem:
-        verdict, reason = Verdict.FAILED, f"raised {type(problem).__name__}: {problem}"
-    return RuleResult(rule_id=rule.rule_id, title=rule.title, verdict=verdict, reason=reason), name
+class _Trial:
+    """The stores of one factory, and what the last of them says of itself."""
+
+    def __init__(self, factory: StoreFactory, hooks: StoreHooks) -> None:
+        self.factory = factory
+        self.hooks = hooks
+        self.name = ""
+        self.capabilities: dict[Capability, Support] = {}
+        self.limits = Limits()
+
+    async def run(self, rule: Rule) -> RuleResult:
+        verdict, reason, notes = Verdict.PASSED, "", tuple[str, ...]()
+        try:
+            async with AsyncExitStack() as stack:
+                store = await _make(self.factory, stack)
+                self._look_at(store)
+                notes = await rule.run(store, self.hooks)
+        except NotApplicable as left_out:
+            verdict, reason = Verdict.NOT_APPLICABLE, str(left_out.fields["reason"])
+        except ContractViolation as broken:
+            verdict, reason = Verdict.FAILED, str(broken)
+        # An adapter may raise anything; for a report that is a finding, not the end of the run.
+        except Exception as problem:
+            verdict, reason = Verdict.FAILED, f"raised {type(problem).__name__}: {problem}"
+        note = "; ".join(notes)
+        return RuleResult(rule_id=rule.rule_id, title=rule.title, verdict=verdict, reason=reason, note=note)
+
+    def _look_at(self, store: Any) -> None:
+        self.name = str(getattr(store, "name", self.name))
+        self.capabilities = capabilities(store)
+        self.limits = getattr(store, "limits", None) or Limits()
 
 
 async def _make(factory: StoreFactory, stack: AsyncExitStack) -> Any:
@@ -206,6 +260,7 @@ __all__ = [
     "ContractReport",
     "ContractViolation",
     "NotApplicable",
+    "Progress",
     "Rule",
     "RuleResult",
     "StoreContract",

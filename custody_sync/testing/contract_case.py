@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
+from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
 from custody_sync.errors import CustodyError, InvalidInput
@@ -88,6 +89,8 @@ class StoreHooks:
     """Seconds before the second question; it grows with each."""
     rule_timeout: float = 120.0
     """Seconds that one rule may take."""
+    versions: Mapping[str, str] = MappingProxyType({})
+    """What was tried, client and server by name, for the report."""
 
     async def break_delete(self, store: Any) -> None:
         """Make deletes succeed without effect from now on."""

@@ -54,10 +54,11 @@ class Stage:
 
     # --- acting ----------------------------------------------------------------------------
 
-    async def write(self, text: str | None = None, **more: Any) -> WriteResult:
+    async def write(self, text: str | None = None, *, space: str | None = None, **more: Any) -> WriteResult:
         """Write a free text, by default one nobody else has, in the case's own space."""
         said = text if text is not None else (self.case.fact().text or "")
-        return await self.custody.write(**{"value": said, "space": self.case.space, "actor": ACTOR} | more)
+        where = self.case.space if space is None else space
+        return await self.custody.write(value=said, space=where, actor=ACTOR, **more)
 
     async def write_many(self, count: int, **more: Any) -> list[WriteResult]:
         """Write so many texts, some at a time."""
@@ -67,12 +68,13 @@ class Stage:
         """Forget a fact."""
         return await self.custody.forget(written.fact.fact_id, actor=ACTOR, reason="asked to")
 
-    async def repair(self, custody: AsyncCoordinator | None = None, **more: Any) -> RepairResult:
+    async def repair(
+        self, custody: AsyncCoordinator | None = None, *, max_removals: int = UNASKED
+    ) -> RepairResult:
         """Sweep, an hour later than the last time; the breaker is not what these stories are about."""
         self.clock.ahead += LATER
         sweeper = self.custody if custody is None else custody
-        told = {"actor": "ops:contract", "reason": "an outage", "max_removals": UNASKED} | more
-        return await sweeper.repair(**told)
+        return await sweeper.repair(actor="ops:contract", reason="an outage", max_removals=max_removals)
 
     async def orphans(self, count: int, *, space: str | None = None, ledger_id: str = "") -> list[Put]:
         """Put so many facts past the ledger, as a crash before the append does, or as another ledger's."""

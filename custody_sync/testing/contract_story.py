@@ -180,8 +180,11 @@ async def _written_again(case: Case, trouble: Trouble) -> None:
         believed = sorted(fact.fact_id for fact in facts if fact.value == proposed.text)
         case.expect(believed == [written.fact.fact_id], "one believed fact", believed)
         swept = await stage.repair()
-        case.expect(not swept.unlisted, "a store that lists", swept.unlisted)
+        case.expect(not swept.unrecorded, "every entry accounted for", swept.unrecorded)
         await stage.ends_with([before, written])
+        # What arrived without its label would be nobody's, and stay for ever.
+        copies = {entry.external_id for entry in await case.listed() if entry.text == proposed.text}
+        case.expect(copies <= set(stage.ids([written])), "no other copy of the text", copies)
 
 
 @_rule("C-75")

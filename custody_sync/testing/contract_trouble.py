@@ -23,6 +23,9 @@ from custody_sync.testing.contract_case import Case, Put, RuleBook, Trouble
 TROUBLE = RuleBook()
 _rule = TROUBLE.rule
 
+SECONDS = Deadlines().put
+"""How long the coordinator waits for a put: an adapter has to give up on its vendor before that."""
+
 
 def quotes_nothing(case: Case, problem: BaseException, *facts: Fact) -> None:
     """Raise a violation if what a log would print of an error, its causes included, has a fact's text."""
@@ -288,11 +291,11 @@ async def confirms_no_pending_put(case: Case) -> None:
     await case.put()
     await case.hooks.make_trouble(case.store, Trouble.PENDING, math.inf)
     fact = case.fact()
-    label, seconds = case.label(fact), Deadlines().put
+    label = case.label(fact)
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(SECONDS):
             ids, problem = await tried(case, lambda: case.store.put(fact, label), fact, what="a pending put")
     except TimeoutError:
-        case.expect(False, f"StoreUnavailable before the coordinator's {seconds:g} s are over", "no answer")
+        case.expect(False, f"StoreUnavailable before the coordinator's {SECONDS:g} s are over", "no answer")
         raise
     case.expect(problem is not None, "StoreUnavailable, no ids of what is not there", ids)
