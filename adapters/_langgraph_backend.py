@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from custody_sync.adapters import _langgraph_direct as direct
 from custody_sync.errors import InvalidStore
+from custody_sync.model import Capability, Level, Support
 
 _BATCHED = "langgraph.store.base.batch"
 _MEMORY = "langgraph.store.memory"
 _POSTGRES = "langgraph.store.postgres"
 _SQLITE = "langgraph.store.sqlite"
 
-_ORPHANED_VECTOR = """
-    delete from store_vectors where prefix = ? and key = ?
-    and not exists (select 1 from store s where s.prefix = store_vectors.prefix and s.key = store_vectors.key)
-"""
 _POSTGRES_LEAVES = (
     "Postgres keeps deleted rows of store and store_vectors on disk until VACUUM (INDEX_CLEANUP ON) on both, "
     "and their bytes until free space is used again or VACUUM FULL.",
@@ -47,8 +45,12 @@ class Backend:
     approximate: bool
     naive_is_utc: bool
     leaves: tuple[str, ...]
-    drop_vectors: Callable[[tuple[str, ...], str], Any] | None
+    drop_vectors: Callable[[Sequence[str], str], Any] | None
     """Deletes the vectors of a deleted item where the store leaves them (langgraph#8757)."""
+    patch: Callable[[Sequence[str], str, Mapping[str, Any]], Any] | None
+    """Replaces keys of an item and leaves its vector alone, where that can be done in one step."""
+    refuses_equal_texts: bool
+    """True where a batch with one text twice fails, as `InMemoryStore`'s does with an index."""
 
 
 def backend_of(store: object, name: str) -> Backend:
@@ -68,7 +70,7 @@ def backend_of(store: object, name: str) -> Backend:
     )
     if is_known:
         leaves = _SQLITE_LEAVES if is_sqlite else _POSTGRES_LEAVES if is_postgres else ()
-    drop = _drop_async if is_batched else _drop_blocking
+    drop = direct.adrop_vectors if is_batched else direct.drop_vectors
     return Backend(
         is_known=is_known,
         blocking=not (is_batched or is_memory),
@@ -79,20 +81,39 @@ def backend_of(store: object, name: str) -> Backend:
         naive_is_utc=is_sqlite,
         leaves=leaves,
         drop_vectors=partial(drop, store) if is_sqlite and index else None,
+        patch=_patch(store, is_batched, is_memory, is_sqlite, is_postgres),
+        refuses_equal_texts=is_memory and bool(index),
     )
+
+
+def _patch(
+    store: object, is_batched: bool, is_memory: bool, is_sqlite: bool, is_postgres: bool
+) -> Callable[[Sequence[str], str, Mapping[str, Any]], Any] | None:
+    if is_memory:
+        return partial(direct.apatch_memory, store)
+    if is_sqlite:
+        return partial(direct.apatch_sqlite if is_batched else direct.patch_sqlite, store)
+    if is_postgres:
+        return partial(direct.apatch_postgres if is_batched else direct.patch_postgres, store)
+    return None
+
+
+def capabilities_of(backend: Backend) -> Mapping[Capability, Support]:
+    """Return what this kind of store cannot do, or not fully, each with its reason."""
+    found: dict[Capability, Support] = {}
+    if not backend.may_index:
+        reason = "the store has no index, so its search returns entries in its own order, not the nearest"
+        found[Capability.SEARCH] = Support(Level.PARTIAL, reason)
+    if backend.approximate:
+        crowded = "nearer entries, deleted or of other spaces, can crowd one out of its approximate index"
+        found[Capability.SEARCH] = Support(Level.PARTIAL, crowded)
+        reason = "where equal texts crowd its approximate index, only the questions by key and fact id decide"
+        found[Capability.VERIFY_DELETED] = Support(Level.PARTIAL, reason)
+    if backend.patch is None:
+        reason = "it can only put an item again, which would revive one that was deleted meanwhile"
+        found[Capability.RELABEL] = Support(Level.NONE, reason)
+    return found
 
 
 def _kind_of_index(index: Mapping[str, Any]) -> str:
     return str((index.get("ann_index_config") or {}).get("kind", "hnsw"))
-
-
-def _drop_blocking(store: Any, namespace: tuple[str, ...], key: str) -> None:
-    with store.lock:
-        store.conn.execute(_ORPHANED_VECTOR, (".".join(namespace), key))
-        store.conn.commit()
-
-
-async def _drop_async(store: Any, namespace: tuple[str, ...], key: str) -> None:
-    async with store.lock:
-        await store.conn.execute(_ORPHANED_VECTOR, (".".join(namespace), key))
-        await store.conn.commit()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from custody_sync.adapters._scopes import check_template, fill, is_fixed
@@ -58,6 +58,15 @@ def escaped(labels: Sequence[str]) -> Namespace:
     if safe and safe[0] == "langgraph":
         safe[0] = "%6Canggraph"
     return tuple(safe)
+
+
+def outermost(places: Iterable[Namespace]) -> list[Namespace]:
+    """Return the namespaces that lie below no other of them, shortest first."""
+    kept: list[Namespace] = []
+    for place in sorted(set(places), key=lambda labels: (len(labels), labels)):
+        if not any(place[: len(outer)] == outer for outer in kept):
+            kept.append(place)
+    return kept
 
 
 def written(namespace: Sequence[str]) -> str:

@@ -8,25 +8,31 @@ while pages of a store that orders by a time lose items whose times are equal or
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from custody_sync.adapters._failures import translated
-from custody_sync.adapters._langgraph_backend import Backend, backend_of
+from custody_sync.adapters._langgraph_backend import Backend, backend_of, capabilities_of
+from custody_sync.adapters._langgraph_calls import Calls, address_of, batches_of
 from custody_sync.adapters._langgraph_namespaces import Namespace, Namespaces, read, written
-from custody_sync.adapters._shared import OneLoop, WorkerThreads, vendor
-from custody_sync.errors import InvalidStore, NoProof, StoreRefused
-from custody_sync.model import SOURCE, Capability, Entry, Fact, Hit, Label, Level, Limits, Support
+from custody_sync.adapters._langgraph_places import Places
+from custody_sync.adapters._shared import WorkerThreads, vendor
+from custody_sync.errors import (
+    InvalidInput,
+    InvalidStore,
+    NoProof,
+    StoreError,
+    StoreRefused,
+    StoreUnavailable,
+)
+from custody_sync.model import SOURCE, Entry, Fact, Hit, Label, Limits
+from custody_sync.ports import Notebook
 
 if TYPE_CHECKING:
-    from langgraph.store.base import BaseStore, Item, SearchItem
+    from langgraph.store.base import BaseStore, Item, PutOp, SearchItem
 
-T = TypeVar("T")
-
-_FIRST, _GROWTH = 1_000, 8
 _PROBE, _PROBE_GROWTH, _PROBE_MOST = 100, 4, 1_000_000
 _SIDE_BY_SIDE = 16
 _METHODS = ("get", "put", "delete", "search", "list_namespaces")
@@ -64,60 +70,88 @@ class LangGraphStore:
         executor: Executor | None = None,
         limits: Limits | None = None,
     ) -> None:
-        vendor("langgraph.store.base", feature="LangGraphStore", extra="langgraph")
+        base = vendor("langgraph.store.base", feature="LangGraphStore", extra="langgraph")
         kind = type(store).__name__
         if any(not callable(getattr(store, method, None)) for method in _METHODS):
             raise InvalidStore(store=name, problem=f"{kind} is not a LangGraph BaseStore")
         self.name = name
         self.limits = limits or Limits()
-        self._store: Any = store
+        self._put_op: Callable[..., PutOp] = base.PutOp
         self._backend: Backend = backend_of(store, name)
         self._blocking = self._backend.blocking if blocking is None else blocking
         if self._backend.is_known and self._blocking is not self._backend.blocking:
             raise InvalidStore(
                 store=name, problem=f"{kind} decides by itself how it is called; leave out blocking"
             )
-        self._threads = WorkerThreads(name, limit=threads, executor=executor)
-        self._loop = OneLoop(name, self._backend.home) if self._backend.home is not None else None
+        workers = WorkerThreads(name, limit=threads, executor=executor)
+        self._calls = Calls(name, store, self._backend, self._blocking, workers)
         self._namespaces = Namespaces(namespace)
         self._root = self._namespaces.root
-        self.capabilities = _capabilities(self._backend)
+        self._noted = Places(self._calls, self._root, self._backend.is_known)
+        self.capabilities = capabilities_of(self._backend)
 
     # --- the two verbs ---------------------------------------------------------------------
 
     async def put(self, fact: Fact, label: Label) -> Sequence[str]:
         """Store text and label under `label.key`, for as long as custody says and no default TTL."""
-        value = {**label.to_metadata(), "text": fact.text or ""}
-        where = self._namespaces.of_fact(fact)
-        await self._call("put", "put", where, label.key, value, index=["text"], ttl=None)
+        value, where = _value(fact, label), self._namespaces.of_fact(fact)
+        await self._noted.note([where])
+        await self._calls.call("put", "put", where, label.key, value, index=["text"], ttl=None)
         return (label.key,)
+
+    async def put_many(self, items: Sequence[tuple[Fact, Label]]) -> Sequence[Sequence[str]]:
+        """Store many items in batches, each one call of the store's own `batch`.
+
+        Raises:
+            StoreUnavailable: a batch failed; those before it stand, so nothing is refused as a whole.
+        """
+        ops = [
+            self._put_op(self._namespaces.of_fact(fact), label.key, _value(fact, label), ["text"], None)
+            for fact, label in items
+        ]
+        await self._noted.note(op.namespace for op in ops)
+        for n, some in enumerate(batches_of(ops, apart=self._backend.refuses_equal_texts)):
+            failed: StoreError | None = None
+            try:
+                await self._calls.call("put_many", "batch", some)
+            except StoreError as error:
+                failed = error
+            if failed is not None:
+                is_first = n == 0
+                raise failed if is_first else self._unavailable("put_many", failed)
+        return [(label.key,) for _, label in items]
+
+    async def relabel(self, entry: Entry, label: Label) -> None:
+        """Replace the label's keys in the item, in one step that leaves text and vector alone."""
+        patch = self._backend.patch
+        if patch is None:
+            raise StoreRefused(store=self.name, operation="relabel", cause="not supported")
+        for where in await self._places(entry):
+            call = partial(patch, where, entry.external_id, label.to_metadata())
+            if await self._calls.run("relabel", call):
+                return
+        raise StoreRefused(store=self.name, operation="relabel", cause="no such entry")
 
     async def delete(self, entry: Entry) -> None:
         """Delete the item, and in SQLite the vector that the store itself would leave behind."""
         for where in await self._places(entry):
-            await self._call("delete", "delete", where, entry.external_id)
+            await self._calls.call("delete", "delete", where, entry.external_id)
             if self._backend.drop_vectors is not None:
-                await self._run("delete", partial(self._backend.drop_vectors, where, entry.external_id))
+                await self._calls.run("delete", partial(self._backend.drop_vectors, where, entry.external_id))
 
     # --- what it can be asked --------------------------------------------------------------
 
     async def find(self, fact_id: str) -> list[Entry]:
         """Return every entry of the fact, in whatever namespace below the fixed labels it lies."""
-        items = await self._everything("find", self._root, {"fact_id": fact_id})
+        items = await self._noted.everywhere("find", {"fact_id": fact_id})
         return [entry for entry in map(self._entry, items) if entry.fact_id == fact_id]
 
     async def list_entries(self) -> AsyncIterator[Entry]:
-        """Yield every item below the fixed labels, without its text.
+        """Yield every item below the fixed labels, and below those noted before, without its text.
 
         A namespace is read to its end before any of it is yielded, so deletes cannot hide items.
         """
-
-        def ask(limit: int, offset: int) -> Awaitable[list[Namespace]]:
-            options = {"prefix": self._root or None, "limit": limit, "offset": offset}
-            return self._call("list_entries", "list_namespaces", **options)
-
-        found = dict.fromkeys(map(tuple, await self._all(ask, tuple)))
-        namespaces = [namespace for namespace in found if namespace[: len(self._root)] == self._root]
+        namespaces = await self._noted.namespaces()
         for start in range(0, len(namespaces), _SIDE_BY_SIDE):
             some = namespaces[start : start + _SIDE_BY_SIDE]
             for entries in await asyncio.gather(*map(self._listed, some)):
@@ -130,17 +164,23 @@ class LangGraphStore:
         if where is None and entry.fact_id is None:
             raise self._no_proof(_UNADDRESSED)
         if where is not None:
-            item = await self._call("verify_deleted", "get", where, entry.external_id, refresh_ttl=False)
+            item = await self._calls.call(
+                "verify_deleted", "get", where, entry.external_id, refresh_ttl=False
+            )
             if item is not None:
                 return False
-        prefix = where or self._root
         if entry.fact_id is not None:
-            held = await self._everything("verify_deleted", prefix, {"fact_id": entry.fact_id})
+            only = {"fact_id": entry.fact_id}
+            below = self._calls.everything("verify_deleted", where, only) if where else None
+            held = await (below or self._noted.everywhere("verify_deleted", only))
             if any(_is(entry, item, where) for item in held):
                 return False
-        if not entry.text or not self._backend.may_index:
+        if not self._backend.may_index:
             return True
-        return not await self._is_served(prefix, where, entry, entry.text)
+        for prefix in [where] if where else await self._noted.roots():
+            if await self._is_served(prefix, where, entry):
+                return False
+        return True
 
     async def search(self, query: str, k: int, spaces: Sequence[str] | None) -> list[Hit]:
         """Return what the store's own search serves, asked once per space and merged by score."""
@@ -152,7 +192,7 @@ class LangGraphStore:
         elif spaces is not None:
             asked = [(self._root, {"space": space}) for space in dict.fromkeys(spaces)]
         answers = await asyncio.gather(
-            *(self._search("search", where, query=query, filter=only, limit=k) for where, only in asked)
+            *(self._calls.search("search", where, query=query, filter=only, limit=k) for where, only in asked)
         )
         hits = [Hit(entry=self._entry(item), score=item.score) for items in answers for item in items]
         hits.sort(key=lambda hit: (hit.score is None, -(hit.score or 0.0)))
@@ -166,6 +206,10 @@ class LangGraphStore:
         """Say what a deletion in this kind of store leaves on disk, and until when."""
         return self._backend.leaves if entries else ()
 
+    def remember_in(self, notebook: Notebook) -> None:
+        """Note in the ledger below which labels this store has put anything."""
+        self._noted.notes = notebook
+
     # --- reading whole ---------------------------------------------------------------------
 
     async def _places(self, entry: Entry) -> list[Namespace]:
@@ -174,53 +218,35 @@ class LangGraphStore:
             return [where]
         if entry.fact_id is None:
             raise StoreRefused(store=self.name, operation="delete", cause=_UNADDRESSED)
-        found = await self._everything("delete", self._root, {"fact_id": entry.fact_id})
+        found = await self._noted.everywhere("delete", {"fact_id": entry.fact_id})
         return [tuple(item.namespace) for item in found if item.key == entry.external_id]
 
     async def _listed(self, namespace: Namespace) -> list[Entry]:
-        items = await self._everything("list_entries", namespace, None)
+        items = await self._calls.everything("list_entries", namespace, None)
         return [self._entry(item, with_text=False) for item in items if tuple(item.namespace) == namespace]
-
-    async def _everything(
-        self, operation: str, prefix: Namespace, only: dict[str, str] | None
-    ) -> list[SearchItem]:
-        def ask(limit: int, offset: int) -> Awaitable[list[SearchItem]]:
-            return self._search(operation, prefix, filter=only, limit=limit, offset=offset)
-
-        return await self._all(ask, _address)
-
-    async def _all(
-        self, ask: Callable[[int, int], Awaitable[list[T]]], address: Callable[[T], Hashable]
-    ) -> list[T]:
-        """Read everything in one answer, asking for more until fewer come.
-
-        A store we do not know may cap its answers. It is paged through by offset, again and again
-        until a pass finds nothing new.
-        """
-        limit = _FIRST
-        while self._backend.is_known:
-            found = await ask(limit, 0)
-            if len(found) < limit:
-                return found
-            limit *= _GROWTH
-        held: dict[Hashable, T] = {}
-        before = -1
-        while len(held) != before:
-            before, offset = len(held), 0
-            while page := await ask(_FIRST, offset):
-                held.update((address(item), item) for item in page)
-                offset += len(page)
-        return list(held.values())
 
     # --- whether its index still serves a text ---------------------------------------------
 
-    async def _is_served(self, prefix: Namespace, where: Namespace | None, entry: Entry, text: str) -> bool:
-        """Search with the text, wider until the store could have answered, else raise `NoProof`."""
-        probe = partial(self._search, "verify_deleted", prefix, query=text)
-        if entry.fact_id is not None:
+    async def _is_served(self, prefix: Namespace, where: Namespace | None, entry: Entry) -> bool:
+        """Search with the text, wider until the store could have answered, else raise `NoProof`.
+
+        Of LangGraph's own stores the search reads the very rows that the lookups read, so once the text
+        is erased these decide; of others it is asked for the fact id.
+        """
+        probe = partial(self._calls.search, "verify_deleted", prefix, query=entry.text or entry.fact_id)
+        if entry.fact_id is not None and (entry.text or not self._backend.is_known):
             near = await probe(filter={"fact_id": entry.fact_id}, limit=_PROBE)
             if any(_is(entry, item, where) for item in near):
                 return True
+        if not entry.text:
+            return False
+        if not self._backend.is_known:
+            # It may cap its answers, so that only all of its pages together are an answer.
+            hits = await self._calls.all(lambda limit, offset: probe(limit=limit, offset=offset), address_of)
+            if any(_is(entry, item, where) for item in hits):
+                return True
+            await self._check_complete(prefix, hits)
+            return False
         limit = _PROBE
         while limit <= _PROBE_MOST:
             hits = await probe(limit=limit)
@@ -239,32 +265,19 @@ class LangGraphStore:
 
         An approximate index does that when equal texts, or deleted ones, crowd its candidates.
         """
-        shown = set(map(_address, hits))
-        for item in await self._everything("verify_deleted", prefix, None):
+        shown = set(map(address_of, hits))
+        for item in await self._calls.everything("verify_deleted", prefix, None):
             is_indexed = item.value.get("source") == SOURCE and bool(item.value.get("text"))
-            if is_indexed and _address(item) not in shown:
+            if is_indexed and address_of(item) not in shown:
                 raise self._no_proof("its search left out entries that it holds")
+
+    def _unavailable(self, operation: str, error: StoreError) -> StoreUnavailable:
+        return StoreUnavailable(store=self.name, operation=operation, cause=str(error.fields["cause"]))
 
     def _no_proof(self, cause: str) -> NoProof:
         return NoProof(store=self.name, operation="verify_deleted", cause=cause)
 
-    # --- calling the vendor ----------------------------------------------------------------
-
-    async def _search(self, operation: str, prefix: Namespace, **options: Any) -> list[SearchItem]:
-        # Reading must not prolong the life of other people's items.
-        found: list[SearchItem] = await self._call(operation, "search", prefix, refresh_ttl=False, **options)
-        return found
-
-    async def _call(self, operation: str, method: str, *args: Any, **options: Any) -> Any:
-        name = method if self._blocking else f"a{method}"
-        return await self._run(operation, partial(getattr(self._store, name), *args, **options))
-
-    async def _run(self, operation: str, call: Callable[[], Any]) -> Any:
-        if self._blocking:
-            return await translated(self.name, operation, self._threads.run(call))
-        if self._loop is not None:
-            self._loop.check()
-        return await translated(self.name, operation, call())
+    # --- what an item says -----------------------------------------------------------------
 
     def _entry(self, item: Item, *, with_text: bool = True) -> Entry:
         text = item.value.get("text") if with_text else None
@@ -285,8 +298,12 @@ class LangGraphStore:
         return created_at.replace(tzinfo=UTC) if self._backend.naive_is_utc else None
 
 
-def _address(item: Item) -> tuple[Namespace, str]:
-    return tuple(item.namespace), item.key
+def _value(fact: Fact, label: Label) -> dict[str, Any]:
+    """Return a new flat dictionary: `InMemoryStore` keeps the very object that it is given."""
+    text = fact.text or ""
+    if not text.strip():
+        raise InvalidInput(field="text", problem="must not be empty or blank")
+    return {**label.to_metadata(), "text": text}
 
 
 def _is(entry: Entry, item: Item, where: Namespace | None) -> bool:
@@ -297,19 +314,6 @@ def _falls_off(hits: Sequence[SearchItem]) -> bool:
     """Tell whether the hits go on past every entry that could be as near as the text itself."""
     scores = [hit.score for hit in hits if hit.score is not None]
     return len(scores) > 1 and scores[0] - scores[-1] > _TIE
-
-
-def _capabilities(backend: Backend) -> Mapping[Capability, Support]:
-    found: dict[Capability, Support] = {}
-    if not backend.may_index:
-        reason = "the store has no index, so its search returns entries in its own order, not the nearest"
-        found[Capability.SEARCH] = Support(Level.PARTIAL, reason)
-    if backend.approximate:
-        crowded = "nearer entries, deleted or of other spaces, can crowd one out of its approximate index"
-        found[Capability.SEARCH] = Support(Level.PARTIAL, crowded)
-        reason = "where equal texts crowd its approximate index, only the questions by key and fact id decide"
-        found[Capability.VERIFY_DELETED] = Support(Level.PARTIAL, reason)
-    return found
 
 
 __all__ = ["LangGraphStore"]

@@ -12,8 +12,10 @@ from hypothesis import HealthCheck, settings
 pytest_plugins = [
     "fix_cli",
     "fix_custody",
+    "fix_langgraph",
     "fix_ledger",
     "fix_arenas",
+    "fix_mem0",
     "fix_package",
     "fix_postgres",
     "fix_residue",

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
+import math
 import sqlite3
 import uuid
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from langgraph.store.base import GetOp, IndexConfig, PutOp, SearchOp
-from langgraph.store.memory import InMemoryStore
-from langgraph.store.postgres import AsyncPostgresStore, PostgresStore
-from langgraph.store.sqlite import AsyncSqliteStore, SqliteStore
+from fakes.langgraph_store import (
+    BentAsyncPostgres,
+    BentAsyncSqlite,
+    BentCapped,
+    BentMemory,
+    BentPostgres,
+    BentSqlite,
+    CappedStore,
+    run,
+)
+from langgraph.store.base import IndexConfig, PutOp
 
 from custody_sync.adapters.langgraph import LangGraphStore
-from custody_sync.testing import StoreContract, StoreHooks
+from custody_sync.testing import NotApplicable, StoreContract, StoreHooks
+from custody_sync.testing.contract_case import Trouble
 from custody_sync.testing.embedding import WordEmbedder
 
 DIMENSIONS = 64
@@ -26,31 +34,11 @@ INDEX: IndexConfig = {"dims": DIMENSIONS, "embed": WordEmbedder(DIMENSIONS).many
 # In a small table the planner would pass over the vector index, and with it over what the index does.
 BY_INDEX = "&options=-c%20enable_seqscan%3Doff%20-c%20enable_sort%3Doff"
 
+ABSENT = {
+    Trouble.PENDING: "a store of LangGraph answers when a put is carried out",
+    Trouble.EMPTY_BODY: "puts and deletes of LangGraph answer nothing anyway",
+}
 EXACT = "&options=-c%20enable_indexscan%3Doff"
-
-
-class Sabotage:
-    """Bend what reaches a LangGraph store, below every method it has."""
-
-    ignores_deletes = False
-    fails_searches = False
-
-    def batch(self, ops: Iterable[Any]) -> list[Any]:
-        """Run the operations, bent."""
-        return super().batch([self._bent(op) for op in ops])  # type: ignore[misc]  # a store follows in the MRO
-
-    async def abatch(self, ops: Iterable[Any]) -> list[Any]:
-        """Run the operations, bent."""
-        return await super().abatch([self._bent(op) for op in ops])  # type: ignore[misc]  # as above
-
-    def _bent(self, op: Any) -> Any:
-        if self.ignores_deletes and isinstance(op, PutOp) and op.value is None:
-            return GetOp(op.namespace, op.key)
-        # With an index only its own questions fail; without one every search is the same reading.
-        by_index = bool(getattr(self, "index_config", None))
-        if self.fails_searches and isinstance(op, SearchOp) and (op.query or not by_index):
-            raise ConnectionError(f"no answer to {op.query}")
-        return op
 
 
 class LangGraphHooks(StoreHooks):
@@ -66,40 +54,25 @@ class LangGraphHooks(StoreHooks):
 
     async def break_delete(self, store: LangGraphStore) -> None:
         """Make deletions do nothing."""
-        self.raw.ignores_deletes = True
+        self.raw.make(Trouble.LYING_DELETE, math.inf)
 
     async def break_search(self, store: LangGraphStore) -> None:
         """Make every search fail, quoting what was asked."""
-        self.raw.fails_searches = True
+        self.raw.make(Trouble.SEARCH_FAILS, math.inf)
+
+    async def make_trouble(self, store: LangGraphStore, trouble: Trouble, times: float = 1) -> None:
+        """Bend what the store is asked and answers."""
+        if trouble in ABSENT:
+            raise NotApplicable(ABSENT[trouble])
+        if trouble in (Trouble.REPEATS, Trouble.SKIPS) and not isinstance(self.raw, CappedStore):
+            raise NotApplicable("a namespace is read with one question, so there are no pages")
+        self.raw.make(trouble, times)
 
     async def put_unlabelled(self, store: LangGraphStore, text: str) -> str:
         """Put an item as an agent does without custody."""
         where, value = (self.root, "a stranger"), {"text": text, "source": "agent"}
-        if isinstance(self.raw, SqliteStore | PostgresStore):
-            await asyncio.to_thread(self.raw.put, where, "strange", value)
-        else:
-            await self.raw.aput(where, "strange", value)
+        await run(self.raw, [PutOp(where, "strange", value)])
         return "strange"
-
-
-class BentMemory(Sabotage, InMemoryStore):
-    """An `InMemoryStore` that can be sabotaged."""
-
-
-class BentSqlite(Sabotage, SqliteStore):
-    """A `SqliteStore` that can be sabotaged."""
-
-
-class BentAsyncSqlite(Sabotage, AsyncSqliteStore):
-    """An `AsyncSqliteStore` that can be sabotaged."""
-
-
-class BentPostgres(Sabotage, PostgresStore):
-    """A `PostgresStore` that can be sabotaged."""
-
-
-class BentAsyncPostgres(Sabotage, AsyncPostgresStore):
-    """An `AsyncPostgresStore` that can be sabotaged."""
 
 
 class TestInMemoryStore(LangGraphHooks, StoreContract):
@@ -149,6 +122,15 @@ class TestAsyncSqliteStore(LangGraphHooks, StoreContract):
         async with BentAsyncSqlite.from_conn_string(str(tmp_path / "store.db")) as raw:
             await raw.setup()
             yield self.adapter(raw, "{space}")
+
+
+class TestThirdPartysStore(LangGraphHooks, StoreContract):
+    """A store that is not LangGraph's own and caps its answers, so that it is paged through."""
+
+    @pytest.fixture
+    def store(self) -> LangGraphStore:
+        """Return a fresh one."""
+        return self.adapter(BentCapped(index=INDEX), "{space}")
 
 
 @pytest.mark.skipif(

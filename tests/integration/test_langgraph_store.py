@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import sys
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langgraph.store.base import BaseStore, GetOp, IndexConfig, Op, PutOp, Result, SearchOp
+from fakes.langgraph_store import CappedStore, run
+from langgraph.store.base import GetOp, IndexConfig, Op, PutOp, Result, SearchOp
 from langgraph.store.memory import InMemoryStore
 from langgraph.store.postgres import AsyncPostgresStore, PostgresStore
 from langgraph.store.sqlite import AsyncSqliteStore, SqliteStore
@@ -26,40 +27,12 @@ from custody_sync.testing.embedding import WordEmbedder
 
 DIMENSIONS = 64
 INDEX: IndexConfig = {"dims": DIMENSIONS, "embed": WordEmbedder(DIMENSIONS).many, "fields": ["text"]}
-BACKENDS = ("memory", "sqlite", "async sqlite", "postgres", "async postgres")
 
 
-@pytest.fixture(params=BACKENDS)
-async def raw(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Any]:
-    """Yield each of LangGraph's stores, with an index where this Python can have one."""
-    pool: Any = {"pool_config": {"min_size": 1, "max_size": 4}, "index": dict(INDEX)}
-    file = str(tmp_path / "store.db")
-    async with AsyncExitStack() as stack:
-        match request.param:
-            case "memory":
-                yield InMemoryStore(index=INDEX)
-            case "sqlite":
-                yield stack.enter_context(SqliteStore.from_conn_string(file))
-            case "async sqlite":
-                yield await stack.enter_async_context(AsyncSqliteStore.from_conn_string(file))
-            case "postgres":
-                uri = request.getfixturevalue("database_uri")
-                store = stack.enter_context(PostgresStore.from_conn_string(uri, **pool))
-                store.setup()
-                yield store
-            case _:
-                uri = request.getfixturevalue("database_uri")
-                other = await stack.enter_async_context(AsyncPostgresStore.from_conn_string(uri, **pool))
-                await other.setup()
-                yield other
-
-
-async def batch(raw: Any, ops: list[Op]) -> list[Result]:
-    """Run operations past the adapter, in one transaction where the store has one."""
-    if isinstance(raw, SqliteStore | PostgresStore):
-        return await asyncio.to_thread(raw.batch, ops)
-    answer: list[Result] = await raw.abatch(ops)
-    return answer
+@pytest.fixture
+def raw(graph_store: Any) -> Any:
+    """Return each of LangGraph's stores in turn."""
+    return graph_store
 
 
 def case_of(store: LangGraphStore) -> Case:
@@ -77,7 +50,7 @@ async def test_a_listing_shows_each_of_1234_once_while_others_come_and_go(raw: A
     for n, (fact, label) in enumerate(zip(facts, labels, strict=True)):
         value = {**label.to_metadata(), "text": f"{fact.text}"}
         puts.append(PutOp(("memories", f"user:{n % 3}"), label.key, value))
-    await batch(raw, puts)  # one statement: all updated_at are equal, so an order by it decides nothing
+    await run(raw, puts)  # one statement: all updated_at are equal, so an order by it decides nothing
     stayed = {label.key for label in labels[100:]}
     passing = [
         case.confirmed(fact, label, [label.key]) for fact, label in zip(facts[:100], labels, strict=False)
@@ -163,7 +136,7 @@ async def test_what_is_held_is_one_flat_dictionary(raw: Any) -> None:
     """The item is the text beside the label's scalars, which every backend can filter by equality."""
     case = case_of(LangGraphStore(raw))
     put = await case.put()
-    item: Any = (await batch(raw, [GetOp(("memories", case.space), put.label.key)]))[0]
+    item: Any = (await run(raw, [GetOp(("memories", case.space), put.label.key)]))[0]
     assert item.value == {**put.label.to_metadata(), "text": put.fact.text}
     assert all(isinstance(part, str | int) for part in item.value.values())
 
@@ -206,39 +179,19 @@ async def test_what_the_search_still_serves_is_not_gone() -> None:
     assert await case.said_gone(last.entries[0]) is False
 
 
-class _Capped(BaseStore):
-    """A third party's store that never answers with more than 40 items."""
-
-    def __init__(self, *, is_blind: bool = False) -> None:
-        self._inner = InMemoryStore(index=INDEX)
-        self.is_blind = is_blind
-
-    def batch(self, ops: Iterable[Op]) -> list[Result]:
-        capped = [op._replace(limit=min(op.limit, 40)) if isinstance(op, SearchOp) else op for op in ops]
-        answers = self._inner.batch(capped)
-        for n, op in enumerate(capped):
-            if self.is_blind and isinstance(op, SearchOp) and op.query is not None:
-                answers[n] = []
-        return answers
-
-    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        raise AssertionError("a store of synchronous code is asked through its synchronous verbs")
-
-
 async def test_a_store_that_caps_its_answers_is_read_to_the_end() -> None:
-    """A short answer of a store we do not know ends no listing and proves no absence."""
-    case = case_of(LangGraphStore(_Capped()))
+    """A short answer of a store we do not know ends no listing, and only all its pages are a proof."""
+    case = case_of(LangGraphStore(CappedStore(index=INDEX)))
     puts = await case.put_all([case.fact("said by all", space="crowd") for _ in range(130)])
     assert len(await case.listed()) == 130
     await case.delete(puts[-1])
-    assert await case.said_gone(puts[-1].entries[0]) == "NoProof"
-    assert await case.said_gone(puts[-1].blind[0]) is True
-    assert await case.said_gone(puts[-2].blind[0]) is False
+    assert [await case.said_gone(entry) for entry in (*puts[-1].entries, *puts[-1].blind)] == [True, True]
+    assert [await case.said_gone(entry) for entry in (*puts[-2].entries, *puts[-2].blind)] == [False, False]
 
 
 async def test_an_index_that_serves_nothing_proves_nothing() -> None:
     """Where the search does not even show what is there, its silence is not counted as an answer."""
-    case = case_of(LangGraphStore(_Capped(is_blind=True)))
+    case = case_of(LangGraphStore(CappedStore(index=INDEX, is_blind=True)))
     gone, _stays = await case.put(case.fact(space="a")), await case.put(case.fact(space="a"))
     await case.delete(gone)
     assert await case.said_gone(gone.entries[0]) == "NoProof"
