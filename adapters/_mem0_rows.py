@@ -1,0 +1,177 @@
+"""What Mem0 answers with, in one shape: rows of the hosted service and of the open source library."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Protocol
+from urllib.parse import quote
+
+from custody_sync.model import Capability, Entry, Label, Support
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One memory as Mem0 shows it."""
+
+    external_id: str
+    text: str | None
+    user_id: str | None
+    metadata: Mapping[str, Any]
+    created_at: datetime | None
+    score: float | None = None
+    similarity: float | None = None
+    """The part of the score that the vectors alone make, where it was asked for."""
+
+    def to_entry(self, store: str, *, with_text: bool = True) -> Entry:
+        """Return the entry it is: ours if its metadata is a label, else unlabelled."""
+        return Entry.from_metadata(
+            self.metadata,
+            store=store,
+            external_id=self.external_id,
+            scope=self.user_id,
+            text=self.text if with_text else None,
+            created_at=self.created_at,
+        )
+
+
+class Backend(Protocol):
+    """What the adapter needs of Mem0, whichever of its two halves is behind it."""
+
+    @property
+    def capabilities(self) -> Mapping[Capability, Support]:
+        """What it offers less than fully, and why."""
+        ...
+
+    @property
+    def leaves(self) -> tuple[str, ...]:
+        """What a deletion leaves, in sentences."""
+        ...
+
+    async def add(self, text: str, user_id: str, label: Label) -> str:
+        """Store one text verbatim with its label and return its id, once it is certain."""
+        ...
+
+    async def get(self, operation: str, external_id: str) -> Row | None:
+        """Return the row of an id; None only if there is none."""
+        ...
+
+    async def delete(self, external_id: str) -> None:
+        """Delete one row; already gone is success."""
+        ...
+
+    async def of_fact(self, operation: str, fact_id: str) -> list[Row]:
+        """Return every row whose metadata names the fact, in whatever scope and state."""
+        ...
+
+    def everything(self) -> AsyncIterator[Row]:
+        """Yield every row that can be enumerated, each once, whatever comes and goes meanwhile."""
+        ...
+
+    async def nearest(self, query: str, k: int, user_id: str | None, space: str | None) -> list[Row]:
+        """Return the best k rows of a user (None: of all), and of a space if one is named."""
+        ...
+
+    async def serves(self, entry: Entry, text: str) -> bool:
+        """Tell whether a search with the text still shows the entry; raise `NoProof` if it cannot tell."""
+        ...
+
+    async def is_listed(self, external_id: str) -> bool:
+        """Tell whether anything beside the lookup by id still shows the id."""
+        ...
+
+    async def relabel(self, external_id: str, metadata: Mapping[str, str]) -> None:
+        """Replace the label of one row and leave its text alone."""
+        ...
+
+
+def rows_of(answer: object) -> list[Row] | None:
+    """Read a list of rows from an answer, an envelope or a bare list; None if it is neither."""
+    found = answer.get("results") if isinstance(answer, Mapping) else answer
+    if not isinstance(found, list):
+        return None
+    return [row for row in map(read_row, found) if row is not None]
+
+
+def read_row(raw: object) -> Row | None:
+    """Read one row; None for what has no id.
+
+    The text stands under `data.memory` in the reply to a direct import, under `memory` or `text`
+    elsewhere (docs/openapi.json of mem0ai/mem0, 2026-08-22).
+    """
+    if not isinstance(raw, Mapping) or not isinstance(raw.get("id"), str):
+        return None
+    metadata, user_id, details = raw.get("metadata"), raw.get("user_id"), raw.get("score_details")
+    return Row(
+        external_id=raw["id"],
+        text=text_of(raw),
+        user_id=user_id if isinstance(user_id, str) else None,
+        metadata=metadata if isinstance(metadata, Mapping) else {},
+        created_at=read_time(raw.get("created_at")),
+        score=_number(raw.get("score")),
+        similarity=_number(details.get("semantic_score")) if isinstance(details, Mapping) else None,
+    )
+
+
+def _number(raw: object) -> float | None:
+    return float(raw) if isinstance(raw, int | float) else None
+
+
+def text_of(raw: Mapping[str, Any]) -> str | None:
+    """Return a row's text, wherever this answer keeps it."""
+    data = raw.get("data")
+    places = [raw, data] if isinstance(data, Mapping) else [raw]
+    for place in places:
+        for key in ("memory", "text", "data"):
+            if isinstance(found := place.get(key), str):
+                return found
+    return None
+
+
+def read_time(raw: object) -> datetime | None:
+    """Read an instant with any offset as UTC; without an offset it is UTC already.
+
+    Releases before 1.0.7 wrote US/Pacific offsets (https://github.com/mem0ai/mem0/issues/4402), and
+    list and search differ in form (https://github.com/mem0ai/mem0/pull/4463).
+    """
+    if not isinstance(raw, str):
+        return None
+    try:
+        read = datetime.fromisoformat(raw)
+        return read.replace(tzinfo=UTC) if read.tzinfo is None else read.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def metadata_of(label: Label) -> dict[str, str]:
+    """Write a label as flat texts: the only metadata that every vector store takes and can filter."""
+    return {key: str(value) for key, value in label.to_metadata().items()}
+
+
+def encoded(user_id: str) -> str:
+    """Escape what Mem0 refuses in a user id or reads as a wildcard, so that no two spaces share one.
+
+    White space is refused and trimmed, `*` means every user (mem0ai 2.2.1).
+    """
+    return "".join(quote(c, safe="") if c.isspace() or c in "%*" else c for c in user_id)
+
+
+def is_id(external_id: str) -> bool:
+    """Tell whether an id can be Mem0's: it makes up UUIDs, and refuses to look anything else up."""
+    try:
+        uuid.UUID(external_id)
+    except ValueError:
+        return False
+    return True
+
+
+def is_of(row: Row, label: Label) -> bool:
+    """Tell whether a row carries this label: its fact, its ledger and its generation."""
+    entry = row.to_entry("")
+    return (entry.fact_id, entry.ledger_id, entry.generation) == (
+        label.fact_id,
+        label.ledger_id,
+        label.generation,
+    )

@@ -1,0 +1,174 @@
+"""Custody for Mem0: its hosted service, and the open source library on a vector store of one's own.
+
+A fact is one memory, stored verbatim (`infer=False`): its words are the text, its metadata the label.
+Mem0 makes up the ids, so an entry is known by the label, and every answer is read row by row; neither a
+status nor a sentence of success counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from concurrent.futures import Executor
+
+from custody_sync.adapters._mem0_clients import Client, Kind, kind_of
+from custody_sync.adapters._mem0_hosted import Hosted
+from custody_sync.adapters._mem0_local import Local
+from custody_sync.adapters._mem0_rows import Backend, Row, encoded, is_id, metadata_of
+from custody_sync.adapters._scopes import Scope, Scoping
+from custody_sync.adapters._shared import WorkerThreads
+from custody_sync.errors import InvalidInput, NoProof, StoreRefused
+from custody_sync.model import Capability, Entry, Fact, Hit, Label, Limits, Support
+
+_MOST_ON_A_PAGE = 200
+
+
+class Mem0Store:
+    """Keep facts in Mem0.
+
+    The client is the caller's. `MemoryClient` and `Memory` are called in worker threads,
+    `AsyncMemoryClient` and `AsyncMemory` are awaited. Where the vector store runs inside this process
+    (Qdrant's local mode, FAISS), one call at a time reaches it, whoever makes it through an adapter.
+
+    Args:
+        client: A `MemoryClient`, `AsyncMemoryClient`, `Memory` or `AsyncMemory` of mem0ai 2.0.15 or newer.
+        name: The store's name in a coordinator.
+        user_id: Whose memory a fact is: a fixed value, a template, or a function of the fact. What Mem0
+            refuses in an id is escaped, so every space has one.
+        agent_id: Open source only: written on every row, so that one question reaches all users.
+        limits: The largest text the embedding model takes, if that is known.
+        page_size: Rows on a page of a listing; the service allows 200.
+        patience: Seconds that a write which the service accepted may stay pending.
+        poll: Seconds before a pending write is asked about again; doubles up to two.
+        threads: How many blocking calls may run at once.
+        executor: Runs the blocking calls instead of own threads.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        name: str = "mem0",
+        user_id: Scoping = "{space}",
+        agent_id: str = "custody-sync",
+        limits: Limits | None = None,
+        page_size: int = _MOST_ON_A_PAGE,
+        patience: float = 20.0,
+        poll: float = 0.25,
+        threads: int = 16,
+        executor: Executor | None = None,
+    ) -> None:
+        self.name = name
+        self.limits = limits or Limits()
+        if not 1 <= page_size <= _MOST_ON_A_PAGE:
+            raise InvalidInput(field="page_size", problem=f"{page_size} is not from 1 to {_MOST_ON_A_PAGE}")
+        if not agent_id or encoded(agent_id) != agent_id:
+            raise InvalidInput(field="agent_id", problem="must be a text without white space, % or *")
+        self._users = Scope("user_id", user_id, encoded)
+        workers = WorkerThreads(name, limit=threads, executor=executor)
+        if kind_of(client, name) is Kind.HOSTED:
+            self._mem0: Backend = Hosted(
+                client, name, threads=workers, page_size=page_size, patience=patience, poll=poll
+            )
+        else:
+            self._mem0 = Local(client, name, agent_id=agent_id, threads=workers, page_size=page_size)
+        self.capabilities: Mapping[Capability, Support] = self._mem0.capabilities
+
+    # --- the two verbs ---------------------------------------------------------------------
+
+    async def put(self, fact: Fact, label: Label) -> Sequence[str]:
+        """Store the text verbatim, and return its id once the row under it is certain."""
+        text = fact.text or ""
+        if not text.strip():
+            raise InvalidInput(field="text", problem="Mem0 stores a blank text and can never find it again")
+        return (await self._mem0.add(text, self._users.of_fact(fact), label),)
+
+    async def delete(self, entry: Entry) -> None:
+        """Delete the row of the entry's id, if it is still that entry's.
+
+        Mem0 addresses by id alone, so the row is read first: one of another user is left alone, and one
+        that is labelled for another fact is not ours to delete.
+        """
+        row = await self._at("delete", entry)
+        if row is None:
+            return
+        holder = row.to_entry(self.name).fact_id
+        if entry.fact_id is not None and holder not in (None, entry.fact_id):
+            raise StoreRefused(store=self.name, operation="delete", cause="IdOfAnotherFact")
+        await self._mem0.delete(entry.external_id)
+
+    async def relabel(self, entry: Entry, label: Label) -> None:
+        """Replace the label of a row; its text is not sent."""
+        if await self._at("relabel", entry) is not None:
+            await self._mem0.relabel(entry.external_id, metadata_of(label))
+
+    # --- what it can be asked --------------------------------------------------------------
+
+    async def find(self, fact_id: str) -> list[Entry]:
+        """Return every entry of the fact, of all users."""
+        entries = [row.to_entry(self.name) for row in await self._mem0.of_fact("find", fact_id)]
+        return [entry for entry in entries if entry.fact_id == fact_id]
+
+    async def list_entries(self) -> AsyncIterator[Entry]:
+        """Yield every row that has a user, without its text, each once."""
+        async for row in self._mem0.everything():
+            yield row.to_entry(self.name, with_text=False)
+
+    async def verify_deleted(self, entry: Entry) -> bool:
+        """Ask by id, by listing and, while the text is known, by search; True only if all miss it."""
+        known = is_id(entry.external_id)
+        if not known and entry.fact_id is None:
+            raise NoProof(store=self.name, operation="verify_deleted", cause="Unaddressed")
+        if known and await self._mem0.get("verify_deleted", entry.external_id) is not None:
+            return False
+        if entry.fact_id is not None:
+            rows = await self._mem0.of_fact("verify_deleted", entry.fact_id)
+            # An erasure took the id of an entry: then no row of the fact may be left.
+            if any(not known or row.external_id == entry.external_id for row in rows):
+                return False
+        if known and await self._mem0.is_listed(entry.external_id):
+            return False
+        if not entry.text or not entry.text.strip():
+            return True
+        return not await self._mem0.serves(entry, entry.text)
+
+    async def search(self, query: str, k: int, spaces: Sequence[str] | None) -> list[Hit]:
+        """Return what Mem0's own search serves, asked once per user and space and merged by score."""
+        if k < 1 or (spaces is not None and not spaces):
+            return []
+        asked = [self._mem0.nearest(query, k, user_id, space) for user_id, space in self._places(spaces)]
+        found = {row.external_id: row for rows in await asyncio.gather(*asked) for row in rows}
+        hits = [Hit(entry=row.to_entry(self.name), score=row.score) for row in found.values()]
+        if spaces is not None and not self._users.is_per_space:
+            hits = [hit for hit in hits if hit.entry.space in spaces]
+        hits.sort(key=lambda hit: (hit.score is None, -(hit.score or 0.0)))
+        return hits[:k]
+
+    def scope_of(self, fact: Fact) -> str:
+        """Return the user id as Mem0 gets it."""
+        return self._users.of_fact(fact)
+
+    async def after_forget(self, entries: Sequence[Entry]) -> Sequence[str]:
+        """Say what a deletion in this Mem0 leaves."""
+        return self._mem0.leaves if entries else ()
+
+    # --- inside ----------------------------------------------------------------------------
+
+    async def _at(self, operation: str, entry: Entry) -> Row | None:
+        """Return the row of an entry's id, if it is in the entry's scope."""
+        if not is_id(entry.external_id):
+            return None
+        row = await self._mem0.get(operation, entry.external_id)
+        if row is None or (entry.scope is not None and row.user_id != entry.scope):
+            return None
+        return row
+
+    def _places(self, spaces: Sequence[str] | None) -> list[tuple[str | None, str | None]]:
+        """Return the users and spaces that a search has to ask about."""
+        users: Sequence[str | None] = self._users.among(spaces) or [None]
+        if spaces is None or self._users.is_per_space:
+            return [(user, None) for user in users]
+        return [(user, space) for user in users for space in dict.fromkeys(spaces)]
+
+
+__all__ = ["Mem0Store"]

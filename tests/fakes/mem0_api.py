@@ -1,0 +1,434 @@
+"""Mem0's hosted service in memory, as docs/openapi.json of mem0ai/mem0 (2026-08-22) describes it.
+
+It knows nothing of adapters: it stores, filters, pages and searches what any client sends, and can be
+told to misbehave. `respx_side_effect` serves `MemoryClient`; `fakes.mem0_server` serves it on loopback to
+`AsyncMemoryClient`, whose constructor asks by `requests`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta, timezone
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import httpx
+
+KEY = "m0-stand-in"
+HOST = "https://api.mem0.ai"
+_ENTITIES = ("user_id", "agent_id", "app_id", "run_id")
+_FILTERS = frozenset(
+    (
+        *_ENTITIES,
+        "AND",
+        "OR",
+        "NOT",
+        "created_at",
+        "updated_at",
+        "timestamp",
+        "expiration_date",
+        "text",
+        "categories",
+        "metadata",
+        "keywords_search",
+        "memory_ids",
+        "keywords",
+    )
+)
+_WORD = re.compile(r"\w+")
+_PACIFIC = timezone(timedelta(hours=-7))
+_MOST_ON_A_PAGE, _MOST_HITS = 200, 1_000
+
+
+class Dropped(Exception):
+    """The connection ends without an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A status, a body that is JSON unless it is None, and headers."""
+
+    status: int
+    body: Any = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def content(self) -> bytes:
+        """The body as it goes over the wire."""
+        return b"" if self.body is None else json.dumps(self.body).encode()
+
+
+class Refused(Exception):
+    """A request that the service turns away."""
+
+    def __init__(self, status: int, body: Any, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(status)
+        self.reply = Reply(status, body, headers or {})
+
+
+@dataclass(slots=True, kw_only=True)
+class Memory:
+    """One stored memory."""
+
+    memory_id: str
+    text: str
+    scope: dict[str, str]
+    metadata: dict[str, Any]
+    created_at: datetime
+    expiration_date: str | None = None
+    replaced_by: str | None = None
+    is_merged: bool = False
+    words: frozenset[str] = frozenset()
+
+    @property
+    def is_expired(self) -> bool:
+        """Whether its day has passed."""
+        return self.expiration_date is not None and date.fromisoformat(self.expiration_date) < date.today()
+
+
+@dataclass(slots=True)
+class Switches:
+    """What the service does wrong; counts go down by one with each time."""
+
+    lag: float = 0
+    search_fails: float = 0
+    throttled: float = 0
+    fails_after: float = 0
+    lost_reply: float = 0
+    reset: float = 0
+    repeats: bool = False
+    skips: float = 0
+    lying_delete: bool = False
+    pending: bool = False
+    empty_body: float = 0
+    retry_after: str = "0"
+    collapses: bool = True
+    """Exact repeats of a text in one scope are dropped, as the service documents."""
+    collapse_ignores_run: bool = False
+    """The scope of a repeat is the user alone: what the service's page on duplicates leaves open."""
+    collapse_shares_id: bool = False
+    """A repeat is answered with the id of the memory that is there, instead of with no result."""
+    polls: int = 0
+    """How often a write's event is still RUNNING before it is done; 0 answers at once."""
+    filters_last: bool = False
+    """Filters on ids and metadata are applied after the cut to `top_k`."""
+
+    def take(self, name: str) -> bool:
+        """Return whether a counted switch is on, and count it."""
+        left = getattr(self, name)
+        if left <= 0:
+            return False
+        setattr(self, name, left - 1)
+        return True
+
+
+@dataclass(slots=True)
+class _Ghost:
+    memory: Memory
+    questions: float
+
+
+@dataclass(slots=True)
+class _Event:
+    polls: float
+    results: list[dict[str, Any]]
+
+
+class Mem0Api:
+    """One project of the service."""
+
+    def __init__(self) -> None:
+        self.switches = Switches()
+        self.memories: dict[str, Memory] = {}
+        self.requests: list[tuple[str, str]] = []
+        self.bodies: list[Any] = []
+        self._ghosts: dict[str, _Ghost] = {}
+        self._events: dict[str, _Event] = {}
+        self._lock = threading.RLock()
+        self._born = datetime.now(UTC)
+
+    # --- what other programs of the project do ---------------------------------------------
+
+    def put_raw(self, text: str, *, metadata: dict[str, Any] | None = None, **scope: str) -> str:
+        """Store a memory past any client of the test, and return its id."""
+        with self._lock:
+            memory = self._made(text, scope, metadata or {})
+            self.memories[memory.memory_id] = memory
+            return memory.memory_id
+
+    # --- the wire --------------------------------------------------------------------------
+
+    def respx_side_effect(self, request: httpx.Request) -> httpx.Response:
+        """Answer one request of an httpx client, or end its connection."""
+        try:
+            reply = self.handle(request.method, str(request.url), request.content, request.headers)
+        except Dropped:
+            raise httpx.ReadError(f"peer closed connection of {request.url}", request=request) from None
+        headers = {"content-type": "application/json", **reply.headers}
+        return httpx.Response(reply.status, content=reply.content, headers=headers)
+
+    def handle(self, method: str, url: str, content: bytes, headers: Mapping[str, str]) -> Reply:
+        """Answer one request."""
+        parts = urlsplit(url)
+        query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        body = json.loads(content) if content else {}
+        with self._lock:
+            self.requests.append((method, parts.path))
+            self.bodies.append(body)
+            try:
+                if headers.get("authorization") != f"Token {KEY}":
+                    raise Refused(401, {"detail": "Invalid API key"})
+                return self._answer(method, parts.path, query, body)
+            except Refused as refused:
+                return refused.reply
+
+    def _answer(self, method: str, path: str, query: dict[str, str], body: Any) -> Reply:
+        if path == "/v1/ping/":
+            return Reply(200, {"org_id": "org", "project_id": "project", "user_email": "a@b.example"})
+        if self.switches.take("reset"):
+            raise Dropped
+        if self.switches.take("throttled"):
+            raise Refused(429, {"detail": "Too many requests"}, {"Retry-After": self.switches.retry_after})
+        match method, path.strip("/").split("/"):
+            case "POST", ["v3", "memories", "add"]:
+                return self._written(lambda: self._add(body), body)
+            case "POST", ["v3", "memories"]:
+                return Reply(200, self._list(body, query))
+            case "POST", ["v3", "memories", "search"]:
+                return Reply(200, self._search(body))
+            case "GET", ["v1", "event", event_id]:
+                return Reply(200, self._event(event_id))
+            case "GET", ["v1", "memories", memory_id]:
+                return Reply(200, self._shown(self._held(unquote(memory_id))))
+            case "PUT", ["v1", "memories", memory_id]:
+                return self._written(lambda: self._update(unquote(memory_id), body), body)
+            case "DELETE", ["v1", "memories", memory_id]:
+                return self._written(lambda: self._delete(unquote(memory_id)), body)
+            case _:
+                raise Refused(404, {"detail": "Not found."})
+
+    def _written(self, write: Callable[[], Any], body: Any) -> Reply:
+        done = write()
+        if self.switches.take("lost_reply"):
+            raise Dropped
+        if self.switches.take("fails_after"):
+            raise Refused(500, {"detail": f"failed after the commit of {body}"})
+        if self.switches.take("empty_body"):
+            return Reply(204)
+        return Reply(200, done)
+
+    # --- writing ---------------------------------------------------------------------------
+
+    def _add(self, body: dict[str, Any]) -> dict[str, Any]:
+        scope = {name: body[name] for name in _ENTITIES if body.get(name)}
+        if not scope:
+            raise Refused(400, {"error": "At least one of user_id, agent_id, app_id, run_id is required"})
+        if not isinstance(body.get("metadata") or {}, dict):
+            raise Refused(400, {"error": "metadata should be an object"})
+        event_id = str(uuid.uuid4())
+        if body.get("infer", True) or self.switches.pending:
+            self._events[event_id] = _Event(math.inf, [])
+            return {"event_id": event_id, "status": "PENDING"}
+        results = [
+            result
+            for message in body["messages"]
+            if message.get("role") in ("user", "assistant") and isinstance(message.get("content"), str)
+            for result in self._imported(message["content"], scope, body.get("metadata") or {})
+        ]
+        if self.switches.polls:
+            self._events[event_id] = _Event(self.switches.polls, results)
+            return {"event_id": event_id, "status": "PENDING"}
+        done = {"message": "Memories stored successfully", "status": "SUCCEEDED"}
+        return {**done, "event_id": event_id, "results": results}
+
+    def _imported(self, text: str, scope: dict[str, str], metadata: dict[str, Any]) -> list[dict[str, Any]]:
+        twin = self._twin(text, scope) if self.switches.collapses else None
+        if twin is not None and not self.switches.collapse_shares_id:
+            return []
+        memory = twin or self._made(text, scope, metadata)
+        self.memories[memory.memory_id] = memory
+        return [{"id": memory.memory_id, "data": {"memory": memory.text}, "event": "ADD"}]
+
+    def _twin(self, text: str, scope: dict[str, str]) -> Memory | None:
+        keys = ("user_id",) if self.switches.collapse_ignores_run else _ENTITIES
+        wanted = [scope.get(key) for key in keys]
+        digest = hashlib.sha256(text.encode()).digest()
+        for memory in self.memories.values():
+            same_scope = [memory.scope.get(key) for key in keys] == wanted
+            if same_scope and hashlib.sha256(memory.text.encode()).digest() == digest:
+                return memory
+        return None
+
+    def _made(self, text: str, scope: dict[str, str], metadata: dict[str, Any]) -> Memory:
+        self._born += timedelta(microseconds=1)
+        return Memory(
+            memory_id=str(uuid.uuid4()),
+            text=text,
+            scope=dict(scope),
+            metadata=dict(metadata),
+            created_at=max(self._born, datetime.now(UTC)),
+            words=frozenset(_WORD.findall(text.casefold())),
+        )
+
+    def _update(self, memory_id: str, body: dict[str, Any]) -> dict[str, Any]:
+        memory = self._held(memory_id)
+        memory.text = body.get("text", memory.text)
+        memory.words = frozenset(_WORD.findall(memory.text.casefold()))
+        memory.metadata = dict(body.get("metadata", memory.metadata))
+        return self._shown(memory)
+
+    def _delete(self, memory_id: str) -> dict[str, Any]:
+        memory = self._held(memory_id)
+        if not self.switches.lying_delete:
+            del self.memories[memory_id]
+            if self.switches.lag:
+                self._ghosts[memory_id] = _Ghost(memory, self.switches.lag)
+        return {"message": "Memory deleted successfully!"}
+
+    def _held(self, memory_id: str) -> Memory:
+        try:
+            uuid.UUID(memory_id)
+        except ValueError:
+            raise Refused(400, {"error": "memory_id should be a valid UUID"}) from None
+        if memory_id not in self.memories:
+            raise Refused(404, {"error": "Memory not found!"})
+        return self.memories[memory_id]
+
+    def _event(self, event_id: str) -> dict[str, Any]:
+        event = self._events.get(event_id)
+        if event is None:
+            raise Refused(404, {"error": "Event not found or you don't have permission to access it."})
+        event.polls -= 1
+        if event.polls > 0:
+            return {"id": event_id, "event_type": "ADD", "status": "RUNNING", "results": []}
+        return {"id": event_id, "event_type": "ADD", "status": "SUCCEEDED", "results": event.results}
+
+    # --- reading ---------------------------------------------------------------------------
+
+    def _list(self, body: dict[str, Any], query: dict[str, str]) -> dict[str, Any]:
+        _check_filters(body)
+        number = int(query.get("page", 1))
+        size = min(int(query.get("page_size", 100)), _MOST_ON_A_PAGE)
+        rows = [memory for memory in self.memories.values() if _is_wanted(memory, body)]
+        rows.sort(key=lambda memory: memory.created_at, reverse=True)
+        step = size - 1 if self.switches.repeats else size
+        start = (number - 1) * step
+        if number > 1 and start >= len(rows):
+            raise Refused(404, {"detail": "Invalid page."})
+        page = rows[start : start + size]
+        if number == 2 and self.switches.take("skips"):
+            page = page[1:]
+        more = f"{HOST}/v3/memories/?page={number + 1}&page_size={size}"
+        return {
+            "count": len(rows),
+            "next": more if start + size < len(rows) else None,
+            "previous": None if number == 1 else f"{HOST}/v3/memories/?page={number - 1}",
+            "results": [self._shown(memory) for memory in page],
+        }
+
+    def _search(self, body: dict[str, Any]) -> dict[str, Any]:
+        if self.switches.take("search_fails"):
+            raise Refused(500, {"detail": f"no embedding for {body.get('query')}"})
+        _check_filters(body)
+        query, top_k, threshold = body.get("query", ""), body.get("top_k", 10), body.get("threshold", 0.1)
+        if not query.strip() or not 1 <= top_k <= _MOST_HITS or not 0 <= threshold <= 1:
+            raise Refused(400, {"error": "query, top_k or threshold is out of range"})
+        wide = {"show_expired": True, "include_merged": True, "filters": _scope_of(body["filters"])}
+        first = wide if self.switches.filters_last else body
+        words = frozenset(_WORD.findall(query.casefold()))
+        scored = [
+            (_score(query, words, memory), memory) for memory in self._served() if _is_wanted(memory, first)
+        ]
+        scored.sort(key=lambda pair: -pair[0])
+        hits = [
+            {**self._shown(memory), "run_id": memory.scope.get("run_id"), "score": round(score, 6)}
+            for score, memory in scored[:top_k]
+            if score >= threshold and _is_wanted(memory, body)
+        ]
+        for hit in hits:
+            del hit["session_id"]
+            hit["created_at"] = datetime.fromisoformat(hit["created_at"]).astimezone(UTC).isoformat()
+        return {"results": hits}
+
+    def _served(self) -> list[Memory]:
+        """Count a question, and return what the search index has at this moment."""
+        ghosts = [ghost.memory for ghost in self._ghosts.values()]
+        for memory_id, ghost in list(self._ghosts.items()):
+            ghost.questions -= 1
+            if ghost.questions <= 0:
+                del self._ghosts[memory_id]
+        return [*self.memories.values(), *ghosts]
+
+    def _shown(self, memory: Memory) -> dict[str, Any]:
+        return {
+            "id": memory.memory_id,
+            "memory": memory.text,
+            "user_id": memory.scope.get("user_id"),
+            "agent_id": memory.scope.get("agent_id"),
+            "app_id": memory.scope.get("app_id"),
+            "session_id": memory.scope.get("run_id"),
+            "metadata": dict(memory.metadata) or None,
+            "categories": None,
+            "replaced_by": memory.replaced_by,
+            "synthesized": False,
+            "expiration_date": memory.expiration_date,
+            "created_at": memory.created_at.astimezone(_PACIFIC).isoformat(),
+            "updated_at": memory.created_at.astimezone(_PACIFIC).isoformat(),
+        }
+
+
+def _scope_of(filters: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in filters.items() if key in _ENTITIES}
+
+
+def _check_filters(body: dict[str, Any]) -> None:
+    filters = body.get("filters")
+    if not isinstance(filters, dict) or any(name in body for name in _ENTITIES):
+        raise Refused(400, {"error": "entity ids must be inside filters"})
+    unknown = filters.keys() - _FILTERS
+    if unknown:
+        raise Refused(400, {"error": f"Invalid filter keys: {sorted(unknown)}"})
+    if not any(name in json.dumps(filters) for name in _ENTITIES):
+        raise Refused(400, {"error": "filters must contain an entity id"})
+
+
+def _is_wanted(memory: Memory, body: dict[str, Any]) -> bool:
+    hidden = (memory.is_expired and not body.get("show_expired")) or (
+        memory.is_merged and not body.get("include_merged")
+    )
+    return not hidden and _fits(memory, body["filters"])
+
+
+def _fits(memory: Memory, filters: dict[str, Any]) -> bool:
+    for key, wanted in filters.items():
+        match key:
+            case "AND":
+                fits = all(_fits(memory, each) for each in wanted)
+            case "OR":
+                fits = any(_fits(memory, each) for each in wanted)
+            case "NOT":
+                fits = not any(_fits(memory, each) for each in wanted)
+            case "metadata":
+                fits = all(memory.metadata.get(name) == value for name, value in wanted.items())
+            case "memory_ids":
+                fits = memory.memory_id in wanted
+            case _:
+                held = memory.scope.get(key)
+                fits = held is not None if wanted == "*" else held == wanted
+        if not fits:
+            return False
+    return True
+
+
+def _score(query: str, words: frozenset[str], memory: Memory) -> float:
+    if query.strip() == memory.text.strip():
+        return 1.0
+    either = len(words | memory.words)
+    return 0.9 * len(words & memory.words) / either if either else 0.0
