@@ -1,4 +1,8 @@
-"""Many processes append to one Postgres ledger: beside claims alone, which have no order at all."""
+"""Many processes append to one Postgres ledger: beside claims, which have no order at all.
+
+The floor claims an id and appends its event in one statement, and only the unique key stands in
+the way of another: what one writes who needs no total order. Rows of claims alone are shown too.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +22,26 @@ from _ledger_log import Log
 from psycopg import AsyncConnection
 
 from custody_sync import Ledger
-from custody_sync.ledger import Assert
-from custody_sync.ledger.chain import prepare
+from custody_sync.ledger.chain import Prepared, prepare
 from custody_sync.ledger.storage import open_storage
 from custody_sync.runtime import Runtime
 
-KINDS = ("claims", "storage", "ledger")
-TABLE = "claims_only"
-MAKE = f"CREATE TABLE {TABLE} (fact_id text PRIMARY KEY, standing text NOT NULL, seq bigint NOT NULL)"
-CLAIM = f"INSERT INTO {TABLE} (fact_id, standing, seq) VALUES (%s, 'asserted', 0) ON CONFLICT DO NOTHING"
+KINDS = ("ids", "claims", "storage", "ledger")
+MAKE = """
+CREATE TABLE claimed (fact_id text PRIMARY KEY, standing text NOT NULL);
+CREATE TABLE appended (
+    seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    event_id text NOT NULL,
+    fact_id text NOT NULL,
+    tx_time timestamptz NOT NULL DEFAULT clock_timestamp(),
+    body text NOT NULL
+)
+"""
+ONLY = "INSERT INTO claimed (fact_id, standing) VALUES (%(fact_id)s, 'asserted') ON CONFLICT DO NOTHING"
+CLAIM = f"""
+WITH mine AS ({ONLY} RETURNING fact_id)
+INSERT INTO appended (event_id, fact_id, body) SELECT %(event_id)s, fact_id, %(body)s FROM mine
+"""
 
 
 async def one_process(kind: str, url: str, writers: int, appends: int) -> None:
@@ -35,17 +50,17 @@ async def one_process(kind: str, url: str, writers: int, appends: int) -> None:
     for _ in log.pages():
         pass
     drafts = Drafts(log).make(appends)
-    if kind == "claims":
+    runtime = Runtime()
+    ready = [prepare(draft, runtime.ids) for draft in drafts] if kind != "ledger" else []
+    if kind in ("ids", "claims"):
         # Each writer has a connection of its own, and each claim a transaction.
         conns = [await AsyncConnection.connect(url, autocommit=True) for _ in range(writers)]
-        await _timed(_claims(conns, drafts))
+        await _timed(_claims(conns, ONLY if kind == "ids" else CLAIM, [_row(each) for each in ready]))
         for conn in conns:
             await conn.close()
         return
-    runtime = Runtime()
     if kind == "storage":
         storage = await open_storage(url, create=False, read_only=False, runtime=runtime)
-        ready = [prepare(draft, runtime.ids) for draft in drafts]
         await _timed(lambda: at_once(writers, ((storage.commit, {"prepared": each}) for each in ready)))
         await storage.close()
         return
@@ -53,14 +68,20 @@ async def one_process(kind: str, url: str, writers: int, appends: int) -> None:
         await _timed(lambda: at_once(writers, ((ledger.append, {"draft": draft}) for draft in drafts)))
 
 
+def _row(prepared: Prepared) -> dict[str, str]:
+    draft, sections = prepared.draft, prepared.sections.values()
+    body = prepared.start + prepared.end + "".join(section.body for section in sections)
+    return {"fact_id": draft.fact_id, "event_id": draft.event_id, "body": body}
+
+
 def _claims(
-    conns: Sequence[AsyncConnection[Any]], drafts: Sequence[Assert]
+    conns: Sequence[AsyncConnection[Any]], statement: str, rows: Sequence[dict[str, str]]
 ) -> Callable[[], Awaitable[object]]:
-    waiting = iter(drafts)
+    waiting = iter(rows)
 
     async def claim(conn: AsyncConnection[Any]) -> None:
-        for draft in waiting:
-            await conn.execute(CLAIM.encode(), (draft.fact_id,))
+        for row in waiting:
+            await conn.execute(statement.encode(), row)
 
     return lambda: asyncio.gather(*map(claim, conns))
 
@@ -109,7 +130,7 @@ def measure_processes(url: str, processes: int, writers: int, appends: int, roun
         print(f"  {kind:8s} {median(seen):8.0f} a second")
     shares = {
         kind: median([mine / bare for mine, bare in zip(rates[kind], rates["claims"], strict=True)])
-        for kind in KINDS[1:]
+        for kind in ("storage", "ledger")
     }
     return {"postgres storage, of claims": shares["storage"], "postgres ledger, of claims": shares["ledger"]}
 
