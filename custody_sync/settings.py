@@ -193,7 +193,7 @@ async def open_stores(settings: Settings) -> AsyncIterator[Sequence[Store]]:
     if settings.factory is None:
         yield ()
         return
-    factory = _import_target(settings, "factory", settings.factory)
+    factory = import_target(settings.folder, "factory", settings.factory)
     if not callable(factory):
         raise InvalidInput(field="factory", problem=f"{settings.factory} is not callable")
     async with AsyncExitStack() as stack:
@@ -222,7 +222,7 @@ async def load_validators(settings: Settings) -> Sequence[Validator]:
     target = settings.validators
     if target is None:
         return ()
-    made: Any = _import_target(settings, "validators", target)
+    made: Any = import_target(settings.folder, "validators", target)
     said = f"{target} is"
     if callable(made) and not hasattr(made, "__iter__"):
         _check_argumentless(target, made)
@@ -256,11 +256,12 @@ def _check_argumentless(target: str, made: Callable[..., Any]) -> None:
         return
 
 
-def _import_target(settings: Settings, key: str, target: str) -> Any:
+def import_target(where: Path, key: str, target: str) -> Any:
+    """Return what `module:name` names; the module may lie in the folder. `key` is whose value it is."""
     module, _, attribute = target.partition(":")
     if not module or not attribute.isidentifier():
         raise InvalidInput(field=key, problem=f"{target!r} is not of the form 'module:name'")
-    folder = str(settings.folder)
+    folder = str(where)
     if folder not in sys.path:
         sys.path.insert(0, folder)
     failed: InvalidInput | None = None
@@ -300,6 +301,7 @@ __all__ = [
     "Settings",
     "Superseded",
     "config_path",
+    "import_target",
     "load_settings",
     "load_validators",
     "open_stores",

@@ -18,6 +18,7 @@ from typing import Annotated, Any
 import typer
 
 from custody_sync.cli.confirm import confirm
+from custody_sync.cli.contract import contract
 from custody_sync.cli.demo import demo
 from custody_sync.cli.expire import expire
 from custody_sync.cli.forget import forget
@@ -55,6 +56,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "repair": repair,
     "verify": verify,
     "stores": stores,
+    "contract": contract,
     "demo": demo,
 }
 

@@ -50,6 +50,8 @@ _STYLES = {
     Outcome.UNVERIFIED.value: "yellow",
     Outcome.FAILED.value: "red",
     Erasure.PENDING.value: "yellow",
+    "passed": "green",
+    "not_applicable": "yellow",
 }
 
 

@@ -55,6 +55,10 @@ StoreFactory: TypeAlias = Callable[
 Progress: TypeAlias = "Callable[[RuleResult], None]"
 
 
+class _NoStore(InvalidInput):
+    __doc__ = InvalidInput.__doc__
+
+
 class Verdict(StrEnum):
     """How a rule ended."""
 
@@ -141,7 +145,7 @@ async def check_store(
         progress: Called with each rule's result as soon as it is known.
 
     Raises:
-        InvalidInput: the factory is a store, or a rule is none.
+        InvalidInput: the factory is a store or makes lists of them, or a rule is none.
     """
     _check_factory(factory)
     chosen = _chosen(rules)
@@ -196,6 +200,8 @@ class _Trial:
                 store = await _make(self.factory, stack)
                 self._look_at(store)
                 notes = await rule.run(store, self.hooks)
+        except _NoStore:
+            raise
         except NotApplicable as left_out:
             verdict, reason = Verdict.NOT_APPLICABLE, str(left_out.fields["reason"])
         except ContractViolation as broken:
@@ -220,7 +226,12 @@ async def _make(factory: StoreFactory, stack: AsyncExitStack) -> Any:
     # A store may itself be a context; the factory's own contexts are told by having no put.
     if isinstance(made, AbstractAsyncContextManager) and not hasattr(made, "put"):
         return await stack.enter_async_context(made)
-    return await made if inspect.isawaitable(made) else made
+    store = await made if inspect.isawaitable(made) else made
+    if isinstance(store, Iterable) and not hasattr(store, "put"):
+        # What `factory` in custody.toml names makes all stores at once, and is easily passed here.
+        problem = f"it made a {type(store).__name__}; the contract tries one fresh store at a time"
+        raise _NoStore(field="factory", problem=problem)
+    return store
 
 
 class StoreContract(StoreHooks):
