@@ -1,0 +1,154 @@
+"""Which datasets a store uses, what the server calls them, and what lies in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from custody_sync.adapters._cognee_api import CogneeApi
+from custody_sync.adapters._cognee_rows import Row, escaped, read_row
+from custody_sync.adapters._cognee_shared import NextRun
+from custody_sync.adapters._scopes import LooseNotes, Scope, Scoping
+from custody_sync.errors import InvalidInput, StoreUnavailable
+from custody_sync.model import Fact
+from custody_sync.ports import Notebook
+
+_SPACE = "{space}"
+_LEAST, _MOST = 2, 1_000
+_STEPS_BACK = 1_000
+
+
+class Datasets:
+    """Address the datasets of one store by name; a name is kept in the notebook before anything lies there.
+
+    Args:
+        api: The server.
+        dataset: A fixed name, a template with `{space}`, or a function of the fact.
+        page_size: How many rows a page of a listing has; Cognee's most is 1,000.
+    """
+
+    def __init__(self, api: CogneeApi, dataset: Scoping, page_size: int) -> None:
+        if not _LEAST <= page_size <= _MOST:
+            raise InvalidInput(field="page_size", problem=f"{page_size} is not from {_LEAST} to {_MOST:,}")
+        self.scope = Scope("dataset", dataset, escaped)
+        self._api = api
+        self._page_size = page_size
+        self._notes: Notebook = LooseNotes()
+        self._ids: dict[str, str] = {}
+        self._rows: NextRun[tuple[str, str], Sequence[Row]] = NextRun(self._listed)
+        # Around the space; a function of the fact may name any dataset.
+        self._around = ("", "")
+        if isinstance(dataset, str) and self.scope.is_per_space:
+            before, _, after = dataset.partition(_SPACE)
+            self._around = (escaped(before), escaped(after) if _SPACE not in after else "")
+
+    def remember_in(self, notebook: Notebook) -> None:
+        """Keep the names in a ledger's notebook."""
+        self._notes = notebook
+
+    async def opened(self, operation: str, fact: Fact) -> str:
+        """Return the id of the fact's dataset, made if it is not there yet."""
+        name = self.scope.of_fact(fact)
+        if await self._notes.get(name) is None:
+            await self._notes.claim(name, name)
+        return self._ids.get(name) or await self._made(operation, name)
+
+    def lost(self, fact: Fact) -> None:
+        """Take note that the server no longer knows the fact's dataset by the id it gave."""
+        self._ids.pop(self.scope.of_fact(fact), None)
+
+    async def id_of(self, operation: str, name: str) -> str | None:
+        """Return the id of a dataset; None where the server shows none of that name."""
+        if name not in self._ids:
+            shown = await self._shown(operation)
+            if len(shown.get(name, ())) > 1:
+                return await self._made(operation, name)
+            self._ids.update({name: shown[name][0]} if name in shown else {})
+        return self._ids.get(name)
+
+    async def covered(self, operation: str) -> dict[str, str]:
+        """Return every dataset that is there and is this store's: by its name, or as the notebook has it."""
+        claimed = await self._notes.read()
+        found: dict[str, str] = {}
+        for name, ids in (await self._shown(operation)).items():
+            if name in claimed or self._is_ours(name):
+                # Two of one name are ours and one that was shared with us; making ours again says which.
+                found[name] = ids[0] if len(ids) == 1 else await self._made(operation, name)
+        return found
+
+    async def among(self, operation: str, spaces: Sequence[str] | None) -> dict[str, str]:
+        """Return the datasets that a search in these spaces has to look at."""
+        names = self.scope.among(spaces)
+        if names is None:
+            return await self.covered(operation)
+        found = {name: await self.id_of(operation, name) for name in names}
+        return {name: dataset_id for name, dataset_id in found.items() if dataset_id is not None}
+
+    async def rows(self, operation: str, dataset_id: str) -> Sequence[Row]:
+        """Return every row of a dataset, as a listing shows them that begins after this call."""
+        return await self._rows((operation, dataset_id))
+
+    # --- inside ----------------------------------------------------------------------------
+
+    async def _listed(self, address: tuple[str, str]) -> Sequence[Row]:
+        """Return every row, each once, although rows come and go between two pages.
+
+        Cognee orders by creation and pages by offset, so a deletion moves what follows into a page
+        that was already read. Each page therefore begins with a row of the one before: while it
+        does, nothing lies between them, and where it does not, the listing goes back.
+        """
+        operation, dataset_id = address
+        found: dict[str, Row] = {}
+        offset, steps_back = 0, 0
+        while True:
+            page = await self._page(operation, dataset_id, offset)
+            if offset and (not page or page[0].data_id not in found):
+                steps_back += 1
+                if steps_back > _STEPS_BACK:
+                    cause = "UnsettledListing"
+                    raise StoreUnavailable(store=self._api.store, operation=operation, cause=cause)
+                offset = max(offset - max(self._page_size // 2, 1), 0)
+                continue
+            fresh = {row.data_id: row for row in page if row.data_id not in found}
+            found.update(fresh)
+            if len(page) < self._page_size and (not fresh or not offset):
+                return tuple(found.values())
+            offset += max(len({row.data_id for row in page}) - 1, 1)
+
+    def _is_ours(self, name: str) -> bool:
+        if self.scope.fixed is not None:
+            return name == self.scope.fixed
+        before, after = self._around
+        is_long_enough = len(name) > len(before) + len(after) or not (before or after)
+        return is_long_enough and name.startswith(before) and name.endswith(after)
+
+    async def _made(self, operation: str, name: str) -> str:
+        """Make a dataset, or get the one that this user has by the name: Cognee answers alike."""
+        answer = await self._api.ask(operation, "POST", "/api/v1/datasets", json={"name": name})
+        dataset_id = answer.mapping.get("id")
+        if not isinstance(dataset_id, str) or not dataset_id:
+            raise self._api.unreadable(operation)
+        self._ids[name] = dataset_id
+        return dataset_id
+
+    async def _shown(self, operation: str) -> Mapping[str, list[str]]:
+        rows = (await self._api.ask(operation, "GET", "/api/v1/datasets")).rows
+        if rows is None:
+            raise self._api.unreadable(operation)
+        shown: dict[str, list[str]] = {}
+        for row in rows:
+            name, dataset_id = row.get("name"), row.get("id")
+            if isinstance(name, str) and isinstance(dataset_id, str):
+                shown.setdefault(name, []).append(dataset_id)
+        return shown
+
+    async def _page(self, operation: str, dataset_id: str, offset: int) -> list[Row]:
+        params: dict[str, Any] = {"limit": self._page_size, "offset": offset}
+        path = f"/api/v1/datasets/{dataset_id}/data"
+        rows = (await self._api.ask(operation, "GET", path, params=params)).rows
+        if rows is None:
+            raise self._api.unreadable(operation)
+        return [row for row in map(read_row, rows) if row is not None]
+
+
+__all__ = ["Datasets"]

@@ -1,0 +1,186 @@
+"""Whether an entry is gone: asked of the rows, of the file, and of the index that recall searches.
+
+The index is asked with the fact id, never with the text: Cognee keeps every query and what it
+answered in its history, and there is no request that deletes from it. The tag of the fact narrows
+the question to its own chunks before the cut, so no crowd can hide one and no neighbour's text is
+copied into that history, except one: a living fact that the same question has to show, or else the
+index did not look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from custody_sync.adapters._cognee_api import Answer, CogneeApi
+from custody_sync.adapters._cognee_datasets import Datasets
+from custody_sync.adapters._cognee_rows import Row, data_id_of, fact_tag, is_tagged, read_chunk
+from custody_sync.adapters._cognee_shared import NextRun
+from custody_sync.errors import NoProof, StoreRefused
+from custody_sync.model import ERASED_ID, Entry
+
+NOT_FOUND = frozenset({404})
+_PROBE, _GROWTH, _MOST = 100, 10, 1_000_000
+_OPERATION = "verify_deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What a search answered: its chunks, and of which datasets it said that they can be searched."""
+
+    chunks: tuple[Mapping[str, Any], ...]
+    datasets: tuple[str | None, ...]
+    """Beside each chunk its dataset; None where the server keeps all in one index."""
+    searched: frozenset[str] | None
+    """None where one index answered for all of them."""
+
+
+async def search(
+    api: CogneeApi,
+    operation: str,
+    query: str,
+    dataset_ids: Collection[str],
+    top_k: int,
+    tags: Sequence[str] = (),
+) -> Served:
+    """Ask for chunks, which takes no language model and no session, and read either shape of the answer.
+
+    A server with ENABLE_BACKEND_ACCESS_CONTROL=false has one index: it answers a flat list and
+    takes no notice of the datasets it was asked about.
+    """
+    body: dict[str, Any] = {
+        "query": query,
+        "searchType": "CHUNKS",
+        "datasetIds": list(dataset_ids),
+        "topK": top_k,
+        **({"nodeName": list(tags)} if tags else {}),
+    }
+    answer = await api.ask(operation, "POST", "/api/v1/search", allow=NOT_FOUND, json=body)
+    if answer.status in NOT_FOUND:
+        if not _says_no_data(answer):
+            raise StoreRefused(store=api.store, operation=operation, cause="HTTPStatusError 404")
+        return Served((), (), frozenset())
+    rows = answer.rows
+    if rows is None:
+        raise api.unreadable(operation)
+    if all("search_result" not in row for row in rows):
+        return Served(tuple(rows), (None,) * len(rows), None)
+    return _by_dataset(api, operation, rows)
+
+
+def _by_dataset(api: CogneeApi, operation: str, rows: Sequence[Mapping[str, Any]]) -> Served:
+    chunks: list[Mapping[str, Any]] = []
+    datasets: list[str | None] = []
+    searched: set[str] = set()
+    for row in rows:
+        dataset_id, found = row.get("dataset_id"), row.get("search_result")
+        is_list = isinstance(found, list) and all(isinstance(chunk, Mapping) for chunk in found)
+        if not isinstance(dataset_id, str) or not is_list or found is None:
+            raise api.unreadable(operation)
+        chunks.extend(found)
+        datasets.extend([dataset_id] * len(found))
+        if row.get("error") is None:
+            searched.add(dataset_id)
+    return Served(tuple(chunks), tuple(datasets), frozenset(searched))
+
+
+def _says_no_data(answer: Answer) -> bool:
+    return "NoDataError" in str(answer.mapping.get("detail"))
+
+
+class Prover:
+    """Prove that entries are gone, or raise `NoProof`."""
+
+    def __init__(self, api: CogneeApi, datasets: Datasets) -> None:
+        self._api = api
+        self._datasets = datasets
+        self._finished: NextRun[str, frozenset[str]] = NextRun(self._ask_finished)
+
+    async def is_gone(self, entry: Entry) -> bool:
+        """Return True only if no row, no file and no chunk of the entry is left, and all could have shown."""
+        if entry.scope:
+            dataset_id = await self._datasets.id_of(_OPERATION, entry.scope)
+            if dataset_id is None:
+                raise self._no_proof("its dataset is not shown to this user")
+            return await self._is_gone_from(dataset_id, entry)
+        if entry.fact_id is None:
+            raise self._no_proof("neither its dataset nor its fact id is known")
+        ids = (await self._datasets.covered(_OPERATION)).values()
+        answers = [await self._is_gone_from(dataset_id, entry) for dataset_id in ids]
+        return all(answers)
+
+    async def _is_gone_from(self, dataset_id: str, entry: Entry) -> bool:
+        # An erasure of identity takes the id; then every entry of the fact has to be gone.
+        data_id = None if entry.external_id.startswith(ERASED_ID) else data_id_of(entry.external_id)
+
+        def is_it(row: Row) -> bool:
+            return row.fact_id == entry.fact_id if data_id is None else row.data_id == data_id
+
+        rows, finished = await asyncio.gather(
+            self._datasets.rows(_OPERATION, dataset_id), self._finished(dataset_id)
+        )
+        if any(map(is_it, rows)):
+            return False
+        if data_id is not None and await self._has_file(dataset_id, data_id):
+            return False
+        indexed = [row for row in rows if row.data_id in finished]
+        if entry.fact_id is None or not is_tagged(entry.external_id):
+            served = await self._whole_index(dataset_id, entry.fact_id or data_id or "*", indexed)
+        else:
+            served = await self._chunks_of(dataset_id, entry.fact_id, indexed)
+        return not any(map(is_it, served))
+
+    async def _chunks_of(self, dataset_id: str, fact_id: str, indexed: Sequence[Row]) -> list[Row]:
+        """Return the fact's chunks and those of one living fact, which the same question has to show."""
+        control = next((row for row in indexed if row.fact_id and is_tagged(row.external_id)), None)
+        if control is None or control.fact_id is None:
+            return await self._whole_index(dataset_id, fact_id, indexed)
+        tags = [fact_tag(fact_id), fact_tag(control.fact_id)]
+        served = await self._everything(dataset_id, fact_id, indexed, tags)
+        if all(row.data_id != control.data_id for row in served):
+            raise self._no_proof("its search does not show what it has indexed")
+        return served
+
+    async def _whole_index(self, dataset_id: str, query: str, indexed: Sequence[Row]) -> list[Row]:
+        served = await self._everything(dataset_id, query, indexed, ())
+        shown = {row.data_id for row in served}
+        if any(row.data_id not in shown for row in indexed):
+            raise self._no_proof("its search does not show what it has indexed")
+        return served
+
+    async def _everything(
+        self, dataset_id: str, query: str, indexed: Sequence[Row], tags: Sequence[str]
+    ) -> list[Row]:
+        """Return of which rows the index has chunks, asked wider until the answer has room to spare."""
+        top_k = _PROBE
+        while top_k <= _MOST:
+            served = await search(self._api, _OPERATION, query, [dataset_id], top_k, tags)
+            if served.searched is not None and dataset_id not in served.searched and indexed:
+                # It says "run cognify", and it says that it did.
+                raise self._no_proof("its index is not there")
+            if len(served.chunks) < top_k:
+                return [row for row in map(read_chunk, served.chunks) if row is not None]
+            top_k *= _GROWTH
+        raise self._no_proof("its index has more than a million chunks to look through")
+
+    async def _ask_finished(self, dataset_id: str) -> frozenset[str]:
+        """Return the rows of which Cognee says that they are indexed."""
+        path = f"/api/v1/datasets/{dataset_id}/processing-status"
+        params = {"pipeline": "cognify_pipeline"}
+        items = (await self._api.ask(_OPERATION, "GET", path, params=params)).mapping.get("items")
+        if not isinstance(items, list) or not all(isinstance(item, Mapping) for item in items):
+            raise self._api.unreadable(_OPERATION)
+        return frozenset(str(item.get("id")) for item in items if item.get("completed") is True)
+
+    async def _has_file(self, dataset_id: str, data_id: str) -> bool:
+        path = f"/api/v1/datasets/{dataset_id}/data/{data_id}/raw"
+        answer = await self._api.ask(_OPERATION, "GET", path, allow=NOT_FOUND)
+        return answer.status not in NOT_FOUND
+
+    def _no_proof(self, cause: str) -> NoProof:
+        return NoProof(store=self._api.store, operation=_OPERATION, cause=cause)
+
+
+__all__ = ["NOT_FOUND", "Prover", "Served", "search"]
