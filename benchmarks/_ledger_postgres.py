@@ -8,15 +8,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import psycopg
 from _ledger_appends import Replay
 from _ledger_log import Log
 from _ledger_raw import Floor, Recorder, Recording, Statement, decoded
 from _ledger_stores import Store
-from psycopg import AsyncClientCursor, AsyncConnection, ClientCursor
+from psycopg import AsyncConnection
+from psycopg.abc import PQGen
 from psycopg.conninfo import make_conninfo
+from psycopg.pq.abc import PGconn, PGresult
 
+from custody_sync.ledger import postgres_wire
+from custody_sync.ledger.postgres_wire import Call, exchange, last
 from custody_sync.testing.postgres import EmbeddedPostgres
 
 CONNECTIONS = 200
@@ -54,7 +59,10 @@ class PsycopgFloor:
 
 def _issue(conn: psycopg.Connection[Any], statements: Sequence[Statement]) -> None:
     for sql, parameters, how in statements:
-        cursor = ClientCursor(conn) if how == "message" else conn.cursor()
+        if how == "message":
+            last(conn.wait(exchange(conn.pgconn, sql)))
+            continue
+        cursor = conn.cursor()
         cursor.execute(sql, parameters)
         while True:
             if cursor.description is not None:
@@ -67,23 +75,18 @@ def _issue(conn: psycopg.Connection[Any], statements: Sequence[Statement]) -> No
 def recording_postgres() -> Iterator[Recorder]:
     """Note the statements of every asynchronous connection."""
     recorder = Recorder([])
-    kinds: dict[Any, str] = {AsyncConnection: "", AsyncClientCursor: "message"}
+    note, plain = recorder.statements.append, AsyncConnection.execute
 
-    def noting(plain: Any, how: str) -> Any:
-        async def execute(self: Any, query: Any, params: Any = None, **more: Any) -> Any:
-            recorder.statements.append(Statement(query, params, how))
-            return await plain(self, query, params, **more)
+    async def execute(self: Any, query: Any, params: Any = None, **more: Any) -> Any:
+        note(Statement(query, params))
+        return await plain(self, query, params, **more)
 
-        return execute
+    def noted(pgconn: PGconn, calls: Sequence[Call]) -> PQGen[list[PGresult]]:
+        note(Statement(list(calls), None, "message"))
+        return exchange(pgconn, calls)
 
-    plain = {kind: kind.execute for kind in kinds}
-    for kind, how in kinds.items():
-        kind.execute = noting(plain[kind], how)
-    try:
+    with patch.object(AsyncConnection, "execute", execute), patch.object(postgres_wire, "exchange", noted):
         yield recorder
-    finally:
-        for kind, original in plain.items():
-            kind.execute = original
 
 
 class PostgresStore(Store):

@@ -1,30 +1,28 @@
 """Loading and writing the rules' state in Postgres, one message each.
 
-Rows travel as JSON: one parameter a table, whatever the size of the group, and no text is escaped
-element by element on this side while others wait for the lock.
+New rows travel as arrays, one a column; the few that change, and what is asked for, as JSON.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from psycopg import AsyncClientCursor, AsyncConnection, AsyncCursor
+from psycopg import AsyncConnection
+from psycopg.pq.abc import PGresult
 
 from custody_sync.errors import InvalidInput
 from custody_sync.ledger.answers import mark_of
 from custody_sync.ledger.chain import SECTIONS, Prepared, read_event
 from custody_sync.ledger.drafts import Assert, Hold, Release, Remove, Repair
 from custody_sync.ledger.postgres_sql import fill, statements
+from custody_sync.ledger.postgres_wire import BEGIN, Call, Statement, array, hexed, numbered, quoted
 from custody_sync.ledger.rows import (
     FACT,
     PLACEMENT,
     FactRow,
-    PlacementRow,
     RecordKey,
     fact_row,
     placement_row,
@@ -36,14 +34,9 @@ from custody_sync.model import Standing, format_instant, read_instant
 
 MAX_KEY_BYTES = 2600
 """Together; an entry of a Postgres index takes no more than a third of a page."""
-Call = tuple[str, list[Any]]
-"""A statement and the values of its places."""
-_READERS = {
-    kind: (tuple(kind.__dataclass_fields__), attrgetter(*kind.__dataclass_fields__))
-    for kind in (FactRow, PlacementRow)
-}
+_FACT_FIELDS = tuple(FactRow.__dataclass_fields__)
+_fact_values = attrgetter(*_FACT_FIELDS)
 _encode = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode
-_PARAMETER = re.compile(r"%\((\w+)\)s")
 
 
 def as_json(rows: Iterable[object]) -> str:
@@ -95,35 +88,6 @@ def check_key(field: str, text: str, beside: str = "") -> str:
     return text
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
-    """One prepared statement, and the names of its parameters in their order."""
-
-    name: str
-    given: str
-    """As it stands in its file."""
-    numbered: str
-    parameters: tuple[str, ...]
-
-    @classmethod
-    def read(cls, name: str, text: str) -> Statement:
-        """Number the parameters of a statement."""
-        names = tuple(dict.fromkeys(_PARAMETER.findall(text)))
-        numbered = _PARAMETER.sub(lambda match: f"${names.index(match[1]) + 1}", text)
-        return cls(f"custody_{name}", text, numbered, names)
-
-    def prepare(self) -> str:
-        """Return what makes it known to a connection."""
-        return f"PREPARE {self.name} AS {self.numbered}"
-
-    def call(self, values: Mapping[str, Any]) -> Call:
-        """Return what executes it, and the values in their order."""
-        if not self.parameters:
-            return f"EXECUTE {self.name}", []
-        places = ", ".join(["%s"] * len(self.parameters))
-        return f"EXECUTE {self.name}({places})", [values[name] for name in self.parameters]
-
-
 class Rows:
     """The statements that load and write rows of one schema."""
 
@@ -144,7 +108,7 @@ class Rows:
         """Return what begins a transaction, takes the lock, and reads what a group depends on."""
         # In statements of their own, so that what is read is what the lock's last holder left.
         load, needed = self._loading(drafts)
-        return [("BEGIN", []), self._sql["lock"].call({}), load.call(needed)]
+        return [BEGIN, self._sql["lock"].call({}), load.call(needed)]
 
     def _loading(self, drafts: Sequence[Prepared]) -> tuple[Statement, Mapping[str, Any]]:
         needs = Needs.of(drafts)
@@ -179,21 +143,17 @@ class Rows:
             loaded: the placements that were there before.
         """
         state = group.state
-        times = {event.seq: event.tx_time for event in group.appended}
         last = group.appended[-1]
-        log = {
+        log: dict[str, str | int] = {
             "seq": last.seq,
             "tx_time": last.tx_time,
             "hash": last.hash,
             "count": len(group.appended),
-            "events": as_json(_logged(group)),
-            "sealed": as_json(_sealed(group)),
-            "claims": as_json(
-                {"fact_id": fact_id, "standing": standing, "seq": seq}
-                for fact_id, (standing, seq) in state.new_claims.items()
-            ),
-            "facts": as_json({**_fields(row), "tx_time": times[row.seq]} for row in state.new_facts.values()),
-            "placements": as_json(map(_fields, state.changed_placements.values())),
+            **_columns("e", 6, _logged(group)),
+            **_columns("s", 7, _sealed(group)),
+            **_columns("c", 3, _claims(state)),
+            **_columns("f", 18, _facts(group)),
+            **_columns("p", 9, _placements(state)),
         }
         # What was there and changed is written anew.
         dropped = [
@@ -243,32 +203,71 @@ def prefixed(table: str, columns: str) -> str:
     return ", ".join(f"{table}.{column}" for column in columns.split(", "))
 
 
-def _fields(row: FactRow | PlacementRow) -> dict[str, Any]:
-    names, values = _READERS[type(row)]
-    return dict(zip(names, values(row), strict=True))
+def _fields(row: FactRow) -> dict[str, Any]:
+    return dict(zip(_FACT_FIELDS, _fact_values(row), strict=True))
 
 
-def _logged(group: Group) -> Iterable[dict[str, Any]]:
+def _columns(table: str, count: int, rows: Iterable[tuple[str, ...]]) -> dict[str, str]:
+    """Return rows as one array a column, under the names that the statement has for them."""
+    columns: Iterable[Iterable[str]] = list(zip(*rows, strict=True)) or [()] * count
+    return {f"{table}{n}": array(column) for n, column in enumerate(columns, start=1)}
+
+
+def _logged(group: Group) -> Iterable[tuple[str, ...]]:
     for event in group.appended:
         draft = event.prepared.draft
-        yield {
-            "seq": event.seq,
-            "event_id": draft.event_id,
-            "fact_id": draft.fact_id,
-            "tx_time": event.tx_time,
-            "hash": event.hash,
-            "body": event.body,
-        }
+        yield (
+            str(event.seq), quoted(draft.event_id), quoted(draft.fact_id), quoted(event.tx_time),
+            quoted(event.hash), quoted(event.body),
+        )  # fmt: skip
 
 
-def _sealed(group: Group) -> Iterable[dict[str, Any]]:
+def _sealed(group: Group) -> Iterable[tuple[str, ...]]:
     for event in group.appended:
-        if event.prepared.sections:
-            row: dict[str, Any] = {"seq": event.seq}
-            for name, section in event.prepared.sections.items():
-                row[name] = section.body
-                row[f"{name}_salt"] = f"\\x{section.salt.hex()}"
-            yield row
+        sections = event.prepared.sections
+        if sections:
+            row = [str(event.seq)]
+            for name in SECTIONS:
+                section = sections.get(name)
+                row += ("NULL", "NULL") if section is None else (quoted(section.body), hexed(section.salt))
+            yield tuple(row)
+
+
+def _claims(state: State) -> Iterable[tuple[str, ...]]:
+    for fact_id, (standing, seq) in state.new_claims.items():
+        yield quoted(fact_id), quoted(standing.value), str(seq)
+
+
+def _facts(group: Group) -> Iterable[tuple[str, ...]]:
+    times = {event.seq: event.tx_time for event in group.appended}
+    for f in group.state.new_facts.values():
+        yield (
+            quoted(f.fact_id), str(f.seq), quoted(f.root), quoted(f.supersedes), quoted(f.space),
+            quoted(f.subject), quoted(f.predicate), quoted(f.provenance), quoted(f.valid_from),
+            quoted(f.valid_to), quoted(f.actor), quoted(f.receipt_id), numbered(f.effect_seq),
+            numbered(f.retract_seq), numbered(f.forget_seq), str(f.live), str(f.identity_gone),
+            quoted(times[f.seq]),
+        )  # fmt: skip
+
+
+def _placements(state: State) -> Iterable[tuple[str, ...]]:
+    for p in state.changed_placements.values():
+        yield (
+            quoted(p.store), quoted(p.external_id), quoted(p.fact_id), quoted(p.scope), quoted(p.stored_at),
+            quoted(p.until), quoted(p.state.value), quoted(p.outcome), str(p.id),
+        )  # fmt: skip
+
+
+def read_row(result: PGresult) -> list[Any]:
+    """Return the one row that `load` finds, out of the JSON that it is made of.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if result.ntuples != 1:
+        raise ValueError("head")
+    found = [result.get_value(0, column) for column in range(result.nfields)]
+    return [None if value is None else json.loads(value) for value in found]
 
 
 def read_loaded(row: Sequence[Any]) -> tuple[State, Position, Mark | None]:
@@ -297,13 +296,3 @@ def read_loaded(row: Sequence[Any]) -> tuple[State, Position, Mark | None]:
 def _is_plain(prepared: Prepared) -> bool:
     draft = prepared.draft
     return isinstance(draft, Repair) or (isinstance(draft, Assert) and draft.fact.supersedes is None)
-
-
-async def execute(conn: AsyncConnection[Any], calls: Sequence[Call]) -> AsyncCursor[Any]:
-    """Send statements as one message and return the cursor at the result of the last one."""
-    text = "; ".join(statement for statement, _ in calls)
-    cursor = AsyncClientCursor(conn)
-    await cursor.execute(text.encode(), [value for _, values in calls for value in values])
-    while cursor.nextset():
-        pass
-    return cursor

@@ -22,7 +22,8 @@ from custody_sync.ledger.chain import Prepared
 from custody_sync.ledger.checks import check_calendar
 from custody_sync.ledger.postgres_errors import is_lost, ledger_errors
 from custody_sync.ledger.postgres_pool import Pool
-from custody_sync.ledger.postgres_rows import Call, Rows, check_keys, execute, read_loaded
+from custody_sync.ledger.postgres_rows import Rows, check_keys, read_loaded, read_row
+from custody_sync.ledger.postgres_wire import COMMIT, Call, execute
 from custody_sync.ledger.replaying import Replay, Stored, prepare_replay
 from custody_sync.ledger.rules import Group
 from custody_sync.ledger.state import Position, State
@@ -125,10 +126,7 @@ class Writer:
                 # What psycopg prepares by itself it gives up after a ROLLBACK, and ours with it.
                 conn.prepare_threshold = None
                 await conn.execute(self._rows.prepare)
-            row = await (await execute(conn, calls)).fetchone()
-            if row is None:
-                raise ValueError("head")
-            state, at, mark = read_loaded(row)
+            state, at, mark = read_loaded(read_row(await execute(conn, calls)))
             if mark is not None and mark.way in stops:
                 raise mark.refusal(self._name)
             return conn, state, at
@@ -139,7 +137,7 @@ class Writer:
 
     async def _send(self, conn: AsyncConnection[Any], changes: Sequence[Call]) -> None:
         try:
-            end = await execute(conn, [*changes, ("COMMIT", [])])
+            end = await execute(conn, [*changes, COMMIT])
         except psycopg.Error as error:
             # An error that leaves the connection is one of a change, and the COMMIT after it was skipped.
             known = not is_lost(error) and conn.info.transaction_status is TransactionStatus.INERROR
@@ -150,7 +148,7 @@ class Writer:
         except BaseException:
             await self._drop()
             raise
-        if end.statusmessage != "COMMIT":
+        if end.command_status != b"COMMIT":
             raise errors.LedgerError(name=self._name, problem="Postgres rolled the transaction back")
 
     async def _leave(self, conn: AsyncConnection[Any]) -> None:

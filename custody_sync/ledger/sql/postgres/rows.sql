@@ -72,29 +72,25 @@ WITH head AS (
     WHERE one = 1
 ), log AS (
     INSERT INTO custody_sync.events (seq, event_id, fact_id, tx_time, hash, body)
-    SELECT seq, event_id, fact_id, tx_time, hash, body FROM json_to_recordset(%(events)s::json)
-        AS r(seq bigint, event_id text, fact_id text, tx_time text, hash text, body text)
+    SELECT * FROM unnest(%(e1)s::bigint[], %(e2)s::text[], %(e3)s::text[], %(e4)s::text[], %(e5)s::text[], %(e6)s::text[])
 ), sealed AS (
     INSERT INTO custody_sync.sealed
         (seq, content, content_salt, identity, identity_salt, refs, refs_salt)
-    SELECT seq, content, content_salt, identity, identity_salt, refs, refs_salt
-    FROM json_to_recordset(%(sealed)s::json) AS r(seq bigint, content text, content_salt bytea,
-        identity text, identity_salt bytea, refs text, refs_salt bytea)
+    SELECT * FROM unnest(%(s1)s::bigint[], %(s2)s::text[], %(s3)s::bytea[], %(s4)s::text[], %(s5)s::bytea[],
+        %(s6)s::text[], %(s7)s::bytea[])
 ), claims AS (
     INSERT INTO custody_sync.claims (fact_id, standing, seq)
-    SELECT fact_id, standing, seq FROM json_to_recordset(%(claims)s::json)
-        AS r(fact_id text, standing text, seq bigint)
+    SELECT * FROM unnest(%(c1)s::text[], %(c2)s::text[], %(c3)s::bigint[])
 ), facts AS (
     INSERT INTO custody_sync.facts ({fact_columns}, tx_time)
-    SELECT {fact_columns}, tx_time FROM json_to_recordset(%(facts)s::json) AS r(
-        fact_id text, seq bigint, root text, supersedes text, space text, subject text, predicate text,
-        provenance text, valid_from text, valid_to text, actor text, receipt_id text, effect_seq bigint,
-        retract_seq bigint, forget_seq bigint, live boolean, identity_gone boolean, tx_time text)
+    SELECT * FROM unnest(%(f1)s::text[], %(f2)s::bigint[], %(f3)s::text[], %(f4)s::text[], %(f5)s::text[],
+        %(f6)s::text[], %(f7)s::text[], %(f8)s::text[], %(f9)s::text[], %(f10)s::text[],
+        %(f11)s::text[], %(f12)s::text[], %(f13)s::bigint[], %(f14)s::bigint[],
+        %(f15)s::bigint[], %(f16)s::boolean[], %(f17)s::boolean[], %(f18)s::text[])
 )
 INSERT INTO custody_sync.placements ({placement_columns})
-SELECT {placement_columns} FROM json_to_recordset(%(placements)s::json) AS r(
-    store text, external_id text, fact_id text, scope text, stored_at text, until text, state text,
-    outcome text, id bigint)
+SELECT * FROM unnest(%(p1)s::text[], %(p2)s::text[], %(p3)s::text[], %(p4)s::text[], %(p5)s::text[], %(p6)s::text[],
+        %(p7)s::text[], %(p8)s::text[], %(p9)s::bigint[])
 
 -- name: drop_placements
 DELETE FROM custody_sync.placements p

@@ -1,0 +1,308 @@
+"""Where facts lie in Letta: an archive for each scope, and an agent through which it can be read.
+
+Letta lists an archive only through an agent it is attached to, and takes one archive per agent.
+Archive names are not unique, and a create whose reply was lost has made one: so the id is claimed
+in the ledger's notebook, the first claim stands, and who loses deletes what it has just made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from custody_sync.adapters._letta_api import Archive, LettaCalls
+from custody_sync.adapters._scopes import LooseNotes, Scope
+from custody_sync.errors import NoProof, StoreRefused
+from custody_sync.ports import Notebook
+
+_HOME, _READER = "archive ", "reader "
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One archive that holds the facts of a scope."""
+
+    scope: str
+    archive: Archive
+
+
+class Places(Protocol):
+    """How a store finds its archives and reads them."""
+
+    def remember_in(self, notebook: Notebook) -> None:
+        """Claim and look up in this notebook from now on."""
+        ...
+
+    async def home(self, scope: str) -> Place:
+        """Return where a put into this scope goes, made and claimed if it is not there yet."""
+        ...
+
+    async def of_scope(self, operation: str, scope: str) -> Sequence[Place]:
+        """Return every archive that may hold facts of a scope; makes none."""
+        ...
+
+    async def everywhere(self, operation: str) -> Sequence[Place]:
+        """Return every archive that may hold facts of this store; makes none."""
+        ...
+
+    async def reader(self, operation: str, place: Place) -> str:
+        """Return an agent to which the archive is attached."""
+        ...
+
+    async def reads(self, operation: str, place: Place) -> bool:
+        """Tell whether that agent reads the archive; if not, another is found for the next call."""
+        ...
+
+    async def is_lost(self, operation: str, place: Place) -> bool:
+        """Tell whether the archive was deleted; the next put into its scope then gets another."""
+        ...
+
+
+class ArchivePlaces:
+    """An archive of our own for each scope, named like it, and an agent of our own for each archive.
+
+    Args:
+        store: The store's name; it is part of what marks an archive as this store's.
+        calls: The server.
+        scope: How archives are named.
+        model: The handle of the agents' model; nobody talks to them, but Letta makes none without.
+        embedding: The handle of the embedding model.
+    """
+
+    def __init__(self, store: str, calls: LettaCalls, scope: Scope, *, model: str, embedding: str) -> None:
+        self._notes: Notebook = LooseNotes()
+        self._store = store
+        self._calls = calls
+        self._scope = scope
+        self._model = model
+        self._embedding = embedding
+        self._mark = f"Facts kept by custody-sync, store {store}"
+        self._homes: dict[str, Place] = {}
+        self._readers: dict[str, str] = {}
+        self._opening = asyncio.Lock()
+
+    def remember_in(self, notebook: Notebook) -> None:
+        """Claim and look up in this notebook from now on."""
+        self._notes = notebook
+        self._homes.clear()
+        self._readers.clear()
+
+    async def home(self, scope: str) -> Place:
+        """Return the claimed archive of a scope; claim the oldest of ours, or a new one."""
+        known = self._homes.get(scope)
+        if known is None:
+            async with self._opening:
+                known = self._homes.get(scope) or await self._open(scope)
+        return known
+
+    async def of_scope(self, operation: str, scope: str) -> Sequence[Place]:
+        """Return the archive that was claimed, and others of the name that carry our mark."""
+        claimed = (await self._notes.read()).get(_HOME + scope)
+        named = await self._calls.list_archives(operation, name=scope)
+        found = [Place(scope, one) for one in named if one.description == self._mark or one.id == claimed]
+        if claimed is not None and all(place.archive.id != claimed for place in found):
+            # Renamed, or deleted: only the id tells.
+            row = await self._calls.retrieve_archive(operation, claimed)
+            found += [] if row is None else [Place(scope, row)]
+        return found
+
+    async def everywhere(self, operation: str) -> Sequence[Place]:
+        """Return what was claimed, and every archive that carries our mark."""
+        notes = await self._notes.read()
+        scopes = {value: key.removeprefix(_HOME) for key, value in notes.items() if key.startswith(_HOME)}
+        only = {} if self._scope.fixed is None else {"name": self._scope.fixed}
+        rows = {one.id: one for one in await self._calls.list_archives(operation, **only)}
+        for archive in scopes.keys() - rows.keys():
+            row = await self._calls.retrieve_archive(operation, archive)
+            rows |= {} if row is None else {archive: row}
+        ours = (one for one in rows.values() if one.id in scopes or one.description == self._mark)
+        return [Place(scopes.get(one.id, one.name), one) for one in ours]
+
+    async def reader(self, operation: str, place: Place) -> str:
+        """Return the agent noted for an archive, else the one named after it, else a new one."""
+        archive = place.archive.id
+        known = self._readers.get(archive)
+        if known is None:
+            async with self._opening:
+                known = self._readers.get(archive) or await self._hire(operation, archive)
+        return known
+
+    async def reads(self, operation: str, place: Place) -> bool:
+        """Ask which archive the agent has: of an agent that was deleted Letta lists nothing, without an error."""
+        archive = place.archive.id
+        agent = await self.reader(operation, place)
+        if any(one.id == archive for one in await self._calls.archives_of(operation, agent)):
+            return True
+        if await self.is_lost(operation, place):
+            raise NoProof(store=self._store, operation=operation, cause="ArchiveDeleted")
+        self._readers.pop(archive, None)
+        await self._notes.drop(_READER + archive)
+        return False
+
+    async def is_lost(self, operation: str, place: Place) -> bool:
+        """Ask for the archive by its id."""
+        if await self._calls.retrieve_archive(operation, place.archive.id) is not None:
+            return False
+        self._homes.pop(place.scope, None)
+        return True
+
+    # --- making ----------------------------------------------------------------------------
+
+    async def _open(self, scope: str) -> Place:
+        found = list(await self.of_scope("put", scope))
+        claimed = (await self._notes.read()).get(_HOME + scope)
+        known = {place.archive.id: place for place in found}
+        if claimed is not None and claimed not in known:
+            # Somebody deleted it, and what it held with it.
+            await self._notes.drop(_HOME + scope)
+        made = None if found else await self._make(scope)
+        place = known.get(claimed or "") or (Place(scope, made) if made is not None else found[0])
+        stands = await self._notes.claim(_HOME + scope, place.archive.id)
+        if stands != place.archive.id:
+            place = await self._yield_to(scope, stands, made)
+        if place.archive.id not in self._readers:
+            # What could not be listed must not be put: a wrong handle shows at the first put.
+            await self._hire("put", place.archive.id)
+        self._homes[scope] = place
+        return place
+
+    async def _make(self, scope: str) -> Archive:
+        return await self._calls.create_archive(
+            "put", name=scope, description=self._mark, embedding=self._embedding
+        )
+
+    async def _yield_to(self, scope: str, stands: str, made: Archive | None) -> Place:
+        if made is not None:
+            await self._calls.delete_archive("put", made.id)
+        row = await self._calls.retrieve_archive("put", stands)
+        if row is None:
+            raise StoreRefused(store=self._store, operation="put", cause="ArchiveDeleted")
+        return Place(scope, row)
+
+    async def _hire(self, operation: str, archive: str) -> str:
+        noted = (await self._notes.read()).get(_READER + archive)
+        # Agents' names take letters, digits, spaces, hyphens, underscores and apostrophes only.
+        name = f"custody-{archive.removeprefix('archive-')}"
+        agents = [noted] if noted is not None else await self._calls.agents_named(operation, name)
+        for agent in agents:
+            if await self._calls.attach(operation, archive, agent):
+                return await self._noted(archive, agent)
+        if noted is not None:
+            await self._notes.drop(_READER + archive)
+        agent = await self._calls.create_agent(
+            operation,
+            name=name,
+            model=self._model,
+            embedding=self._embedding,
+            description="Reads an archive for custody-sync; nobody talks to it. Do not delete.",
+            tags=["source:custody-sync"],
+        )
+        if not await self._calls.attach(operation, archive, agent):
+            raise StoreRefused(store=self._store, operation=operation, cause="ArchiveDeleted")
+        return await self._noted(archive, agent)
+
+    async def _noted(self, archive: str, agent: str) -> str:
+        self._readers[archive] = await self._notes.claim(_READER + archive, agent)
+        return self._readers[archive]
+
+
+class AgentPlaces:
+    """The archive that an agent of the caller's has, so that the agent itself recalls what is kept.
+
+    Args:
+        store: The store's name, for errors.
+        calls: The server.
+        scope: Which agent a fact belongs to.
+    """
+
+    def __init__(self, store: str, calls: LettaCalls, scope: Scope) -> None:
+        self._notes: Notebook = LooseNotes()
+        self._store = store
+        self._calls = calls
+        self._scope = scope
+        self._homes: dict[str, Place] = {}
+        self._opening = asyncio.Lock()
+
+    def remember_in(self, notebook: Notebook) -> None:
+        """Claim and look up in this notebook from now on."""
+        self._notes = notebook
+        self._homes.clear()
+
+    async def home(self, scope: str) -> Place:
+        """Return the agent's archive; one that never kept anything gets one, as Letta itself does."""
+        known = self._homes.get(scope)
+        if known is not None:
+            return known
+        async with self._opening:
+            found = await self._current("put", scope)
+            if not found:
+                await self._give(scope)
+                found = await self._current("put", scope)
+            if not found:
+                raise StoreRefused(store=self._store, operation="put", cause="NoArchive")
+            stands = await self._notes.claim(_HOME + scope, found[0].id)
+            if stands != found[0].id:
+                raise self._elsewhere("put")
+            self._homes[scope] = Place(scope, found[0])
+            return self._homes[scope]
+
+    async def of_scope(self, operation: str, scope: str) -> Sequence[Place]:
+        """Return the agent's archive if it has one."""
+        return [Place(scope, one) for one in await self._current(operation, scope)]
+
+    async def everywhere(self, operation: str) -> Sequence[Place]:
+        """Return the archives of the fixed agent, or of every agent that was ever written to."""
+        if self._scope.fixed is not None:
+            return await self.of_scope(operation, self._scope.fixed)
+        keys = [key for key in await self._notes.read() if key.startswith(_HOME)]
+        found = [await self.of_scope(operation, key.removeprefix(_HOME)) for key in keys]
+        return [place for places in found for place in places]
+
+    async def reader(self, operation: str, place: Place) -> str:
+        """Return the caller's agent."""
+        return place.scope
+
+    async def reads(self, operation: str, place: Place) -> bool:
+        """Raise unless the agent still has the archive."""
+        found = await self._calls.archives_of(operation, place.scope)
+        if any(one.id == place.archive.id for one in found):
+            return True
+        if await self.is_lost(operation, place):
+            raise NoProof(store=self._store, operation=operation, cause="ArchiveDeleted")
+        raise self._elsewhere(operation)
+
+    async def is_lost(self, operation: str, place: Place) -> bool:
+        """Ask for the archive by its id."""
+        if await self._calls.retrieve_archive(operation, place.archive.id) is not None:
+            return False
+        self._homes.pop(place.scope, None)
+        return True
+
+    async def _current(self, operation: str, scope: str) -> list[Archive]:
+        """Return the agent's archive; refuse if what was written lies in one that it cannot read any more."""
+        found = await self._calls.archives_of(operation, scope)
+        claimed = (await self._notes.read()).get(_HOME + scope)
+        if claimed is None or any(one.id == claimed for one in found):
+            return found
+        if await self._calls.retrieve_archive(operation, claimed) is not None:
+            raise self._elsewhere(operation)
+        await self._notes.drop(_HOME + scope)
+        return found
+
+    def _elsewhere(self, operation: str) -> StoreRefused:
+        return StoreRefused(store=self._store, operation=operation, cause="AgentHasAnotherArchive")
+
+    async def _give(self, agent: str) -> None:
+        state: Any = await self._calls.retrieve_agent("put", agent)
+        embedding = state.embedding_config
+        given = {} if embedding is None else {"embedding_config": embedding.model_dump(exclude_none=True)}
+        made = await self._calls.create_archive(
+            "put", name=f"{state.name}'s Archive", description="Made by custody-sync", **given
+        )
+        if not await self._calls.attach("put", made.id, agent):
+            await self._calls.delete_archive("put", made.id)
+
+
+__all__ = ["AgentPlaces", "ArchivePlaces", "Place", "Places"]

@@ -1,0 +1,139 @@
+"""Prepared statements of ours, many to a message, with their values beside them and not in their text.
+
+A group's rows are some ten thousand characters. Written into the text of a statement they would be
+escaped here and read again there, both while everybody else waits for the lock; so they travel as
+parameters, a column of rows as one array. psycopg's cursors cannot execute by name what was
+prepared once, which is why this speaks to libpq through it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg import AsyncConnection, generators
+from psycopg.abc import PQGen
+from psycopg.pq import ExecStatus
+from psycopg.pq.abc import PGconn, PGresult
+
+_PARAMETER = re.compile(r"%\((\w+)\)s")
+_DONE = (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK)
+
+
+class Call(NamedTuple):
+    """A statement, by its text or by the name it is prepared under, and the values of its places."""
+
+    text: bytes
+    name: bytes = b""
+    values: tuple[bytes | None, ...] = ()
+
+
+BEGIN, COMMIT = Call(b"BEGIN"), Call(b"COMMIT")
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One prepared statement, and the names of its parameters in their order."""
+
+    name: str
+    given: str
+    """As it stands in its file."""
+    numbered: str
+    parameters: tuple[str, ...]
+
+    @classmethod
+    def read(cls, name: str, text: str) -> Statement:
+        """Number the parameters of a statement."""
+        names = tuple(dict.fromkeys(_PARAMETER.findall(text)))
+        numbered = _PARAMETER.sub(lambda match: f"${names.index(match[1]) + 1}", text)
+        return cls(f"custody_{name}", text, numbered, names)
+
+    def prepare(self) -> str:
+        """Return what makes it known to a connection."""
+        return f"PREPARE {self.name} AS {self.numbered}"
+
+    def call(self, values: Mapping[str, str | int]) -> Call:
+        """Return what executes it with values."""
+        given = tuple([str(values[name]).encode() for name in self.parameters])
+        return Call(b"", self.name.encode(), given)
+
+
+def array(values: Iterable[str]) -> str:
+    """Return an array of elements that are written already."""
+    return f"{{{','.join(values)}}}"
+
+
+def quoted(text: str | None) -> str:
+    """Write a text as an element of an array."""
+    if text is None:
+        return "NULL"
+    if "\\" in text:
+        text = text.replace("\\", "\\\\")
+    if '"' in text:
+        text = text.replace('"', '\\"')
+    return f'"{text}"'
+
+
+def numbered(number: int | None) -> str:
+    """Write a number as an element of an array."""
+    return "NULL" if number is None else str(number)
+
+
+def hexed(raw: bytes | None) -> str:
+    """Write bytes as an element of an array."""
+    return "NULL" if raw is None else f'"\\\\x{raw.hex()}"'
+
+
+async def execute(conn: AsyncConnection[Any], calls: Sequence[Call]) -> PGresult:
+    """Send statements as one message, and return the result of the last one.
+
+    Raises:
+        psycopg.Error: the connection was lost, or what the server says of the first that failed; those
+            behind it were not executed.
+    """
+    return last(await conn.wait(exchange(conn.pgconn, calls)))
+
+
+def exchange(pgconn: PGconn, calls: Sequence[Call]) -> PQGen[list[PGresult]]:
+    """Send statements and take their results; psycopg waits for whatever it yields."""
+    pgconn.enter_pipeline_mode()
+    for text, name, values in calls:
+        if name:
+            pgconn.send_query_prepared(name, values)
+        else:
+            pgconn.send_query_params(text, None)
+    pgconn.pipeline_sync()
+    yield from generators.send(pgconn)
+    found: list[PGresult] = []
+    for _ in calls:
+        found += yield from generators.fetch_many(pgconn)
+    # What ends the message is a result as well.
+    yield from generators.fetch_many(pgconn)
+    pgconn.exit_pipeline_mode()
+    return found
+
+
+def last(results: Sequence[PGresult]) -> PGresult:
+    """Return the last result, unless one before says what went wrong."""
+    for result in results:
+        if result.status not in _DONE:
+            raise psycopg.errors.error_from_result(result)
+    return results[-1]
+
+
+__all__ = [
+    "BEGIN",
+    "COMMIT",
+    "Call",
+    "Statement",
+    "array",
+    "exchange",
+    "execute",
+    "hexed",
+    "last",
+    "numbered",
+    "quoted",
+]
