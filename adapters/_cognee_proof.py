@@ -127,7 +127,8 @@ class Prover:
             return False
         indexed = [row for row in rows if row.data_id in finished]
         if entry.fact_id is None or not is_tagged(entry.external_id):
-            served = await self._whole_index(dataset_id, entry.fact_id or data_id or "*", indexed)
+            query = entry.fact_id or data_id or entry.external_id
+            served = await self._whole_index(dataset_id, query, indexed)
         else:
             served = await self._chunks_of(dataset_id, entry.fact_id, indexed)
         return not any(map(is_it, served))

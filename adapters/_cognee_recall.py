@@ -9,7 +9,7 @@ from typing import Any
 from custody_sync.adapters._cognee_api import CogneeApi
 from custody_sync.adapters._cognee_datasets import Datasets
 from custody_sync.adapters._cognee_proof import Served, search
-from custody_sync.adapters._cognee_rows import ends_as_put, read_chunk, read_text, space_tag
+from custody_sync.adapters._cognee_rows import ends_as_put, read_chunk, read_text
 from custody_sync.errors import InvalidInput, StoreUnavailable
 from custody_sync.model import Hit
 
@@ -25,7 +25,7 @@ class Recall:
         self._datasets = datasets
 
     async def search(self, query: str, k: int, spaces: Sequence[str] | None) -> list[Hit]:
-        """Return the k nearest entries, asked wider while several chunks of one crowd out others.
+        """Return the k nearest entries, asked wider while chunks of one, or of other spaces, crowd them out.
 
         Raises:
             InvalidInput: the query is blank, to which Cognee answers 500.
@@ -38,26 +38,24 @@ class Recall:
         places = await self._datasets.among(_OPERATION, spaces)
         if not places:
             return []
-        by_tag = [space_tag(space) for space in dict.fromkeys(spaces or ())]
-        tags = [] if self._datasets.scope.is_per_space else by_tag
         top_k = k
         while True:
-            served = await search(self._api, _OPERATION, query, places.values(), top_k, tags)
-            if served.searched is None and tags != by_tag:
-                # One index for all datasets, which the ids of some do not narrow.
-                tags = by_tag
-                continue
+            served = await search(self._api, _OPERATION, query, places.values(), top_k)
             if served.searched is not None and not served.searched:
                 await self._check_empty(places)
                 return []
-            hits = await self._hits(served, places)
+            hits = await self._hits(served, places, spaces)
             if top_k >= _MOST or _is_enough(served, top_k, hits[:k], k):
                 return hits[:k]
             top_k = min(top_k * _GROWTH, _MOST)
 
-    async def _hits(self, served: Served, places: Mapping[str, str]) -> list[Hit]:
+    async def _hits(
+        self, served: Served, places: Mapping[str, str], spaces: Sequence[str] | None
+    ) -> list[Hit]:
         names = {dataset_id: name for name, dataset_id in places.items()}
         located = await self._located(places) if served.searched is None and served.chunks else {}
+        # A dataset of its own keeps a space apart; else the label has to.
+        wanted = None if spaces is None or self._datasets.scope.is_per_space else frozenset(spaces)
         best: dict[tuple[str, str], Hit] = {}
         pairs = zip(served.chunks, served.datasets, strict=True)
         for chunk, dataset_id in sorted(pairs, key=lambda pair: _distance(pair[0])):
@@ -68,6 +66,8 @@ class Recall:
             if name is None or (name, row.data_id) in best:
                 continue
             entry = row.entry(self._api.store, name)
+            if wanted is not None and entry.space not in wanted:
+                continue
             if ends_as_put(chunk, f"{entry.fact_id}.{entry.generation}"):
                 entry = row.entry(self._api.store, name, read_text(str(chunk.get("text"))))
             distance = _distance(chunk)

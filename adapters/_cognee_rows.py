@@ -1,4 +1,4 @@
-"""What a fact is in Cognee: a file with a last line of its own, metadata, and tags to find it by."""
+"""What a fact is in Cognee: a file with a last line of its own, metadata, and a tag to find it by."""
 
 from __future__ import annotations
 
@@ -93,13 +93,13 @@ def is_tagged(external_id: str) -> bool:
 
 
 def fact_tag(fact_id: str) -> str:
-    """Return the node set that only the entries of a fact are in."""
+    """Return the one node set that the entries of a fact are in, and nothing else.
+
+    The only one: when its last item is deleted, Cognee takes a node set from every chunk that was
+    left behind and deletes those that are in none. A chunk in a second one would stay, and no
+    question by the first would find it (`remove_belongs_to_set_tags`, 1.6.5).
+    """
     return f"fact:{fact_id}"
-
-
-def space_tag(space: str) -> str:
-    """Return the node set that the entries of a space are in."""
-    return f"space:{escaped(space)}"
 
 
 def escaped(name: str) -> str:
@@ -175,6 +175,5 @@ __all__ = [
     "read_chunk",
     "read_row",
     "read_text",
-    "space_tag",
     "written",
 ]

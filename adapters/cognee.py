@@ -1,8 +1,8 @@
 """Custody for a Cognee server (1.6.1 or newer), over its REST API and the caller's httpx client.
 
 A fact is one uploaded file of its own in a dataset made from a template: text, and a last line that
-no other entry has, since Cognee keeps one item for equal bytes. The label is the file's metadata;
-the fact and its space are node sets, by which a search is narrowed before it is cut.
+no other entry has, since Cognee keeps one item for equal bytes. The label is the file's metadata,
+and the fact id its node set, by which the index can be asked for that fact alone.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from custody_sync.adapters._cognee_datasets import Datasets
 from custody_sync.adapters._cognee_index import DONE, Cognify, Indexer
 from custody_sync.adapters._cognee_proof import NOT_FOUND, Prover
 from custody_sync.adapters._cognee_recall import Recall
-from custody_sync.adapters._cognee_rows import Row, data_id_of, fact_tag, read_text, space_tag, written
+from custody_sync.adapters._cognee_rows import Row, data_id_of, fact_tag, read_text, written
 from custody_sync.adapters._scopes import Scoping
 from custody_sync.adapters._shared import vendor
 from custody_sync.errors import CustodyError, InvalidInput, StoreRefused, StoreThrottled, StoreUnavailable
@@ -82,7 +82,6 @@ class CogneeStore:
         vendor("httpx", feature="CogneeStore", extra="cognee")
         self.name = name
         self.limits = limits or Limits()
-        self.capabilities = _capabilities(cognify)
         self._api = CogneeApi(
             name,
             client,
@@ -93,6 +92,7 @@ class CogneeStore:
             executor=executor,
         )
         self._datasets = Datasets(self._api, dataset, page_size)
+        self.capabilities = _capabilities(cognify, per_space=self._datasets.scope.is_per_space)
         self._indexer = Indexer(self._api, cognify, cognify_timeout)
         self._recall = Recall(self._api, self._datasets)
         self._prover = Prover(self._api, self._datasets)
@@ -212,7 +212,7 @@ class CogneeStore:
         form = {
             "datasetId": dataset_id,
             "external_metadata": json.dumps([label.to_metadata()]),
-            "node_set": [fact_tag(label.fact_id), space_tag(label.space)],
+            "node_set": fact_tag(label.fact_id),
             "run_in_background": "false",
         }
         # As a file: a text that is a path or a URL would be fetched, if it came as `raw_data`.
@@ -252,15 +252,21 @@ def _data_id(answer: Mapping[str, Any]) -> str | None:
     return data_id if done and isinstance(data_id, str) and data_id else None
 
 
-def _capabilities(cognify: Cognify) -> Mapping[Capability, Support]:
+def _capabilities(cognify: Cognify, *, per_space: bool) -> Mapping[Capability, Support]:
     found = {
         Capability.RELABEL: Support(
             Level.NONE, "Cognee's update changes a text and keeps its metadata; put the fact again"
         )
     }
+    reasons = []
     if cognify != "wait":
-        reason = "a text is served once Cognee has indexed it, for which a put does not wait"
-        found[Capability.SEARCH] = Support(Level.PARTIAL, reason)
+        reasons.append("a text is served once Cognee has indexed it, for which a put does not wait")
+    if not per_space:
+        reasons.append(
+            "spaces in one dataset are told apart among the nearest 10,000 chunks, after Cognee's cut"
+        )
+    if reasons:
+        found[Capability.SEARCH] = Support(Level.PARTIAL, "; ".join(reasons))
     return found
 
 

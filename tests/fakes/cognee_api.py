@@ -254,9 +254,13 @@ def delete(server: CogneeServer, request: httpx.Request, found: re.Match[str]) -
         return _refusal(401, f"Dataset {found[1]} not accessible. [UnauthorizedDataAccessError]")
     lies = server.switches.lying_delete or server.switches.pending
     if not lies and dataset.items.pop(found[2], None) is not None:
+        living = {tag for item in dataset.items.values() for tag in item.node_set}
         for chunk in dataset.chunks:
             if chunk.item.data_id == found[2]:
                 chunk.left = server.switches.lag
+                if server.switches.detags and chunk.item.node_set:
+                    chunk.item.node_set = [tag for tag in chunk.item.node_set if tag in living]
+                    chunk.left = chunk.left if chunk.item.node_set else 0
         dataset.chunks = [chunk for chunk in dataset.chunks if chunk.left is None or chunk.left > 0]
     return httpx.Response(200, json=None)
 

@@ -79,6 +79,8 @@ class Switches:
     cognify_fails: float = 0
     ignores_node_names: bool = False
     shows_no_node_names: bool = False
+    detags: bool = False
+    """What a delete leaves in the index loses the node sets that are gone, and goes if it has no other."""
 
     def take(self, name: str) -> bool:
         """Return True if this time is one of those that were asked for."""
