@@ -10,123 +10,34 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
 import threading
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta, timezone
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import httpx
 
+from fakes.mem0_rules import (
+    ENTITIES,
+    WORD,
+    Dropped,
+    Memory,
+    Refused,
+    Reply,
+    Switches,
+    check_filters,
+    is_wanted,
+    scope_of,
+    score_of,
+)
+
 KEY = "m0-stand-in"
 HOST = "https://api.mem0.ai"
-_ENTITIES = ("user_id", "agent_id", "app_id", "run_id")
-_FILTERS = frozenset(
-    (
-        *_ENTITIES,
-        "AND",
-        "OR",
-        "NOT",
-        "created_at",
-        "updated_at",
-        "timestamp",
-        "expiration_date",
-        "text",
-        "categories",
-        "metadata",
-        "keywords_search",
-        "memory_ids",
-        "keywords",
-    )
-)
-_WORD = re.compile(r"\w+")
 _PACIFIC = timezone(timedelta(hours=-7))
 _MOST_ON_A_PAGE, _MOST_HITS = 200, 1_000
-
-
-class Dropped(Exception):
-    """The connection ends without an answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """A status, a body that is JSON unless it is None, and headers."""
-
-    status: int
-    body: Any = None
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def content(self) -> bytes:
-        """The body as it goes over the wire."""
-        return b"" if self.body is None else json.dumps(self.body).encode()
-
-
-class Refused(Exception):
-    """A request that the service turns away."""
-
-    def __init__(self, status: int, body: Any, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(status)
-        self.reply = Reply(status, body, headers or {})
-
-
-@dataclass(slots=True, kw_only=True)
-class Memory:
-    """One stored memory."""
-
-    memory_id: str
-    text: str
-    scope: dict[str, str]
-    metadata: dict[str, Any]
-    created_at: datetime
-    expiration_date: str | None = None
-    replaced_by: str | None = None
-    is_merged: bool = False
-    words: frozenset[str] = frozenset()
-
-    @property
-    def is_expired(self) -> bool:
-        """Whether its day has passed."""
-        return self.expiration_date is not None and date.fromisoformat(self.expiration_date) < date.today()
-
-
-@dataclass(slots=True)
-class Switches:
-    """What the service does wrong; counts go down by one with each time."""
-
-    lag: float = 0
-    search_fails: float = 0
-    throttled: float = 0
-    fails_after: float = 0
-    lost_reply: float = 0
-    reset: float = 0
-    repeats: bool = False
-    skips: float = 0
-    lying_delete: bool = False
-    pending: bool = False
-    empty_body: float = 0
-    retry_after: str = "0"
-    collapses: bool = True
-    """Exact repeats of a text in one scope are dropped, as the service documents."""
-    collapse_ignores_run: bool = False
-    """The scope of a repeat is the user alone: what the service's page on duplicates leaves open."""
-    collapse_shares_id: bool = False
-    """A repeat is answered with the id of the memory that is there, instead of with no result."""
-    polls: int = 0
-    """How often a write's event is still RUNNING before it is done; 0 answers at once."""
-    filters_last: bool = False
-    """Filters on ids and metadata are applied after the cut to `top_k`."""
-
-    def take(self, name: str) -> bool:
-        """Return whether a counted switch is on, and count it."""
-        left = getattr(self, name)
-        if left <= 0:
-            return False
-        setattr(self, name, left - 1)
-        return True
 
 
 @dataclass(slots=True)
@@ -183,7 +94,7 @@ class Mem0Api:
             self.requests.append((method, parts.path))
             self.bodies.append(body)
             try:
-                if headers.get("authorization") != f"Token {KEY}":
+                if httpx.Headers(headers).get("authorization") != f"Token {KEY}":
                     raise Refused(401, {"detail": "Invalid API key"})
                 return self._answer(method, parts.path, query, body)
             except Refused as refused:
@@ -206,7 +117,7 @@ class Mem0Api:
             case "GET", ["v1", "event", event_id]:
                 return Reply(200, self._event(event_id))
             case "GET", ["v1", "memories", memory_id]:
-                return Reply(200, self._shown(self._held(unquote(memory_id))))
+                return Reply(200, self._shown(self._looked_up(unquote(memory_id))))
             case "PUT", ["v1", "memories", memory_id]:
                 return self._written(lambda: self._update(unquote(memory_id), body), body)
             case "DELETE", ["v1", "memories", memory_id]:
@@ -227,7 +138,7 @@ class Mem0Api:
     # --- writing ---------------------------------------------------------------------------
 
     def _add(self, body: dict[str, Any]) -> dict[str, Any]:
-        scope = {name: body[name] for name in _ENTITIES if body.get(name)}
+        scope = {name: body[name] for name in ENTITIES if body.get(name)}
         if not scope:
             raise Refused(400, {"error": "At least one of user_id, agent_id, app_id, run_id is required"})
         if not isinstance(body.get("metadata") or {}, dict):
@@ -257,7 +168,7 @@ class Mem0Api:
         return [{"id": memory.memory_id, "data": {"memory": memory.text}, "event": "ADD"}]
 
     def _twin(self, text: str, scope: dict[str, str]) -> Memory | None:
-        keys = ("user_id",) if self.switches.collapse_ignores_run else _ENTITIES
+        keys = ("user_id",) if self.switches.collapse_ignores_run else ENTITIES
         wanted = [scope.get(key) for key in keys]
         digest = hashlib.sha256(text.encode()).digest()
         for memory in self.memories.values():
@@ -274,13 +185,13 @@ class Mem0Api:
             scope=dict(scope),
             metadata=dict(metadata),
             created_at=max(self._born, datetime.now(UTC)),
-            words=frozenset(_WORD.findall(text.casefold())),
+            words=frozenset(WORD.findall(text.casefold())),
         )
 
     def _update(self, memory_id: str, body: dict[str, Any]) -> dict[str, Any]:
         memory = self._held(memory_id)
         memory.text = body.get("text", memory.text)
-        memory.words = frozenset(_WORD.findall(memory.text.casefold()))
+        memory.words = frozenset(WORD.findall(memory.text.casefold()))
         memory.metadata = dict(body.get("metadata", memory.metadata))
         return self._shown(memory)
 
@@ -291,6 +202,12 @@ class Mem0Api:
             if self.switches.lag:
                 self._ghosts[memory_id] = _Ghost(memory, self.switches.lag)
         return {"message": "Memory deleted successfully!"}
+
+    def _looked_up(self, memory_id: str) -> Memory:
+        memory = self._held(memory_id)
+        if memory.is_merged and self.switches.merged_hidden_by_id:
+            raise Refused(404, {"error": "Memory not found!"})
+        return memory
 
     def _held(self, memory_id: str) -> Memory:
         try:
@@ -313,10 +230,10 @@ class Mem0Api:
     # --- reading ---------------------------------------------------------------------------
 
     def _list(self, body: dict[str, Any], query: dict[str, str]) -> dict[str, Any]:
-        _check_filters(body)
+        check_filters(body)
         number = int(query.get("page", 1))
         size = min(int(query.get("page_size", 100)), _MOST_ON_A_PAGE)
-        rows = [memory for memory in self.memories.values() if _is_wanted(memory, body)]
+        rows = [memory for memory in self.memories.values() if is_wanted(memory, body)]
         rows.sort(key=lambda memory: memory.created_at, reverse=True)
         step = size - 1 if self.switches.repeats else size
         start = (number - 1) * step
@@ -336,21 +253,21 @@ class Mem0Api:
     def _search(self, body: dict[str, Any]) -> dict[str, Any]:
         if self.switches.take("search_fails"):
             raise Refused(500, {"detail": f"no embedding for {body.get('query')}"})
-        _check_filters(body)
+        check_filters(body)
         query, top_k, threshold = body.get("query", ""), body.get("top_k", 10), body.get("threshold", 0.1)
         if not query.strip() or not 1 <= top_k <= _MOST_HITS or not 0 <= threshold <= 1:
             raise Refused(400, {"error": "query, top_k or threshold is out of range"})
-        wide = {"show_expired": True, "include_merged": True, "filters": _scope_of(body["filters"])}
+        wide = {"show_expired": True, "include_merged": True, "filters": scope_of(body["filters"])}
         first = wide if self.switches.filters_last else body
-        words = frozenset(_WORD.findall(query.casefold()))
+        words = frozenset(WORD.findall(query.casefold()))
         scored = [
-            (_score(query, words, memory), memory) for memory in self._served() if _is_wanted(memory, first)
+            (score_of(query, words, memory), memory) for memory in self._served() if is_wanted(memory, first)
         ]
         scored.sort(key=lambda pair: -pair[0])
         hits = [
             {**self._shown(memory), "run_id": memory.scope.get("run_id"), "score": round(score, 6)}
             for score, memory in scored[:top_k]
-            if score >= threshold and _is_wanted(memory, body)
+            if score >= threshold and is_wanted(memory, body)
         ]
         for hit in hits:
             del hit["session_id"]
@@ -382,53 +299,3 @@ class Mem0Api:
             "created_at": memory.created_at.astimezone(_PACIFIC).isoformat(),
             "updated_at": memory.created_at.astimezone(_PACIFIC).isoformat(),
         }
-
-
-def _scope_of(filters: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in filters.items() if key in _ENTITIES}
-
-
-def _check_filters(body: dict[str, Any]) -> None:
-    filters = body.get("filters")
-    if not isinstance(filters, dict) or any(name in body for name in _ENTITIES):
-        raise Refused(400, {"error": "entity ids must be inside filters"})
-    unknown = filters.keys() - _FILTERS
-    if unknown:
-        raise Refused(400, {"error": f"Invalid filter keys: {sorted(unknown)}"})
-    if not any(name in json.dumps(filters) for name in _ENTITIES):
-        raise Refused(400, {"error": "filters must contain an entity id"})
-
-
-def _is_wanted(memory: Memory, body: dict[str, Any]) -> bool:
-    hidden = (memory.is_expired and not body.get("show_expired")) or (
-        memory.is_merged and not body.get("include_merged")
-    )
-    return not hidden and _fits(memory, body["filters"])
-
-
-def _fits(memory: Memory, filters: dict[str, Any]) -> bool:
-    for key, wanted in filters.items():
-        match key:
-            case "AND":
-                fits = all(_fits(memory, each) for each in wanted)
-            case "OR":
-                fits = any(_fits(memory, each) for each in wanted)
-            case "NOT":
-                fits = not any(_fits(memory, each) for each in wanted)
-            case "metadata":
-                fits = all(memory.metadata.get(name) == value for name, value in wanted.items())
-            case "memory_ids":
-                fits = memory.memory_id in wanted
-            case _:
-                held = memory.scope.get(key)
-                fits = held is not None if wanted == "*" else held == wanted
-        if not fits:
-            return False
-    return True
-
-
-def _score(query: str, words: frozenset[str], memory: Memory) -> float:
-    if query.strip() == memory.text.strip():
-        return 1.0
-    either = len(words | memory.words)
-    return 0.9 * len(words & memory.words) / either if either else 0.0

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from fakes.mem0_api import Dropped, Mem0Api
+from fakes.mem0_api import Mem0Api
+from fakes.mem0_rules import Dropped
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -19,7 +20,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self) -> None:
         content = self.rfile.read(int(self.headers.get("content-length") or 0))
         try:
-            reply = self.api.handle(self.command, self.path, content, self.headers)
+            reply = self.api.handle(self.command, self.path, content, dict(self.headers))
         except Dropped:
             self.close_connection = True
             return
