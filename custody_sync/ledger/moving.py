@@ -24,7 +24,7 @@ from custody_sync.errors.base import throw
 from custody_sync.ledger.exporting import PAGE, Row, Tell, event_line, export_lines, nobody
 from custody_sync.ledger.jsonl_lines import END, read_header
 from custody_sync.ledger.ledger import Ledger
-from custody_sync.ledger.storage import Mark, Way
+from custody_sync.ledger.storage import NOTEBOOK, Mark, Way
 from custody_sync.model import Head, format_instant
 
 
@@ -195,11 +195,21 @@ async def move(source: Ledger, target: Ledger, to: str, tell: Tell = nobody) -> 
             await _check_no_sweep(source)
         done = await _append_all(LedgerSource(source), target, tell)
         await _check(target)
+        await _carry_notebooks(source, target)
         await run.finish()
     except BaseException:
         await run.give_up()
         raise
     return replace(done, remains=_remains(source))
+
+
+async def _carry_notebooks(source: Ledger, target: Ledger) -> None:
+    """Take along what stores noted, while neither end takes anything new of it."""
+    for topic in NOTEBOOK:
+        after = ""
+        while notes := await source.notes(topic, limit=PAGE, after=after):
+            await target.put_notes(notes, arriving=True)
+            after = notes[-1].key
 
 
 def _remains(source: Ledger) -> tuple[str, ...]:

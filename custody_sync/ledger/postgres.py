@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import psycopg
+from psycopg import AsyncConnection
 
 from custody_sync import errors
 from custody_sync.ledger.chain import Prepared
@@ -27,6 +28,7 @@ from custody_sync.ledger.postgres_reads import Reads
 from custody_sync.ledger.postgres_rows import Rows, check_keys
 from custody_sync.ledger.postgres_schema import (
     connect,
+    current,
     find,
     identity_of,
     may_write,
@@ -59,29 +61,36 @@ async def open_postgres(
     """
     location = Location.parse(url)
     conn = await connect(location, create=create)
+    first: AsyncConnection[Any] | None = None
     try:
-        settings = await find(
-            conn,
-            location,
-            create=create,
-            write=not read_only,
-            make=new_identity(runtime, identity),
-            now=runtime.clock.now(),
-        )
+        settings = await current(conn, location)
+        if settings is not None:
+            first = conn
+        else:
+            settings = await find(
+                conn,
+                location,
+                create=create,
+                write=not read_only,
+                make=new_identity(runtime, identity),
+                now=runtime.clock.now(),
+            )
         writable = not read_only and await may_write(conn, location)
-    finally:
+        known = identity_of(settings, location.name)
+    except BaseException:
+        await conn.close()
+        raise
+    if first is None:
         await conn.close()
     pool = Pool(
+        first,
         kwargs={"autocommit": True, **location.parameters},
         min_size=1,
         max_size=MAX_CONNECTIONS,
         timeout=CONNECT_TIMEOUT,
         configure=prepare_session,
-        open=False,
     )
-    with ledger_errors(location.name):
-        await pool.open()
-    return PostgresStorage(location, pool, writable, identity_of(settings, location.name), runtime)
+    return PostgresStorage(location, pool, writable, known, runtime)
 
 
 class PostgresStorage:

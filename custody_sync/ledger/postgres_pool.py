@@ -12,7 +12,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+import psycopg
 from psycopg import AsyncConnection
+from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool
 
 _LOGGERS = ("psycopg.pool", "psycopg_pool.sched_async")
@@ -34,7 +36,19 @@ def _unlogged() -> Iterator[None]:
 
 
 class Pool(AsyncConnectionPool[AsyncConnection[Any]]):
-    """A pool that logs nothing; pools of the application go on as they are."""
+    """A pool that logs nothing; pools of the application go on as they are.
+
+    It begins to connect when one connection is not enough: many who open a ledger ask one thing.
+
+    Args:
+        first: the connection that the ledger was found by, to be used and closed like its own.
+        options: the pool's.
+    """
+
+    def __init__(self, first: AsyncConnection[Any] | None, **options: Any) -> None:
+        super().__init__(open=False, **options)
+        self._first = self._idle = first
+        self._ends = False
 
     async def open(self, wait: bool = False, timeout: float = 30.0) -> None:
         """Begin to connect."""
@@ -46,20 +60,45 @@ class Pool(AsyncConnectionPool[AsyncConnection[Any]]):
 
     async def getconn(self, timeout: float | None = None) -> AsyncConnection[Any]:
         """Take a connection."""
+        idle, self._idle = self._idle, None
+        if idle is not None and not idle.closed:
+            return idle
+        await self.open()
         with _unlogged():
             return await super().getconn(timeout)
 
     async def putconn(self, conn: AsyncConnection[Any]) -> None:
         """Give a connection back."""
-        with _unlogged():
-            await super().putconn(conn)
+        if conn is not self._first:
+            with _unlogged():
+                await super().putconn(conn)
+        elif conn.info.transaction_status is TransactionStatus.IDLE and not self._ends:
+            self._idle = conn
+        else:
+            await conn.close()
 
     async def check(self) -> None:
         """Replace the connections that are gone."""
+        if self._idle is not None and not await _answers(self._idle):
+            self._idle = None
+        await self.open()
         with _unlogged():
             await super().check()
 
     async def close(self, timeout: float = 5.0) -> None:
-        """Close the connections."""
+        """Close the connections; one that is in use is closed when it is given back."""
+        self._ends = True
+        idle, self._idle = self._idle, None
+        if idle is not None:
+            await idle.close()
         with _unlogged():
             await super().close(timeout)
+
+
+async def _answers(conn: AsyncConnection[Any]) -> bool:
+    try:
+        await conn.execute(b"SELECT 1")
+    except psycopg.Error:
+        await conn.close()
+        return False
+    return True

@@ -78,6 +78,13 @@ async def prepare_session(conn: AsyncConnection[Any]) -> None:
     await conn.execute(_SESSION)
 
 
+async def current(conn: AsyncConnection[Any], location: Location) -> Settings | None:
+    """Return the settings of a ledger that is there and of this version, else None."""
+    with ledger_errors(location.name):
+        found = await _settings(conn, location)
+        return found if found is not None and _version(found, location) == len(steps()) else None
+
+
 async def find(
     conn: AsyncConnection[Any],
     location: Location,

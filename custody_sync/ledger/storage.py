@@ -273,6 +273,18 @@ class Storage(Protocol):
 
 MOVED = "moved"
 """The topic of the one note that is a ledger's mark."""
+ERASURE = "erasure"
+"""The topic of what has to be driven out of the files."""
+CLAIMS = "notebook"
+"""What stores noted for other processes; by hashes of store and key."""
+USES = "notebook use"
+"""Which spaces need a claim; by claim and hash of the space."""
+USED = "notebook used"
+"""The same by space."""
+DUE = "notebook due"
+"""Spaces of which an erasure may have left nothing; by hash of the space."""
+NOTEBOOK = (CLAIMS, USES, USED, DUE)
+"""What goes along when a ledger goes on in another place."""
 
 
 FORMS = (
@@ -334,7 +346,13 @@ def _safe(scheme: str) -> str:
 
 
 __all__ = [
+    "CLAIMS",
+    "DUE",
+    "ERASURE",
     "MOVED",
+    "NOTEBOOK",
+    "USED",
+    "USES",
     "Account",
     "AsOf",
     "Identity",
