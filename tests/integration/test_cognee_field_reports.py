@@ -207,7 +207,7 @@ async def test_a_stuck_indexing_is_told_and_not_repeated(bench: Bench) -> None:
 
 
 async def test_an_index_that_is_not_there_is_no_deletion(bench: Bench) -> None:
-    """ "Run cognify", while Cognee says that it did, proves nothing; without any fact indexed, it does.
+    """An index said to be built and not there proves nothing; where no fact was ever indexed, it does.
 
     https://github.com/topoteretes/cognee/pull/2555: a run was skipped as already completed.
     """
