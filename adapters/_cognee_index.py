@@ -45,6 +45,11 @@ class Indexer:
         self._run: NextRun[str, None] = NextRun(self._cognify)
         self._in_background: set[asyncio.Task[None]] = set()
 
+    @property
+    def lags(self) -> bool:
+        """Tell whether rows that are not indexed yet are what is to be expected."""
+        return self._mode == "background" and self.failure is None
+
     async def after_put(self, dataset_ids: Collection[str]) -> None:
         """Do what the mode asks for, once new rows lie in these datasets."""
         if self._mode == "wait":

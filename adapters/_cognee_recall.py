@@ -8,6 +8,7 @@ from typing import Any
 
 from custody_sync.adapters._cognee_api import CogneeApi
 from custody_sync.adapters._cognee_datasets import Datasets
+from custody_sync.adapters._cognee_index import Indexer
 from custody_sync.adapters._cognee_proof import Served, search
 from custody_sync.adapters._cognee_rows import ends_as_put, read_chunk, read_text
 from custody_sync.errors import InvalidInput, StoreUnavailable
@@ -20,16 +21,17 @@ _GROWTH, _MOST = 4, 10_000
 class Recall:
     """Search the datasets of one store."""
 
-    def __init__(self, api: CogneeApi, datasets: Datasets) -> None:
+    def __init__(self, api: CogneeApi, datasets: Datasets, indexer: Indexer) -> None:
         self._api = api
         self._datasets = datasets
+        self._indexer = indexer
 
     async def search(self, query: str, k: int, spaces: Sequence[str] | None) -> list[Hit]:
         """Return the k nearest entries, asked wider while chunks of one, or of other spaces, crowd them out.
 
         Raises:
             InvalidInput: the query is blank, to which Cognee answers 500.
-            StoreUnavailable: facts are there and none was indexed yet.
+            StoreUnavailable: facts are there, none is indexed, and no run that would is to be expected.
         """
         if k < 1 or (spaces is not None and not spaces):
             return []
@@ -42,7 +44,8 @@ class Recall:
         while True:
             served = await search(self._api, _OPERATION, query, places.values(), top_k)
             if served.searched is not None and not served.searched:
-                await self._check_empty(places)
+                if not self._indexer.lags:
+                    await self._check_empty(places)
                 return []
             hits = await self._hits(served, places, spaces)
             if top_k >= _MOST or _is_enough(served, top_k, hits[:k], k):

@@ -94,7 +94,7 @@ class CogneeStore:
         self._datasets = Datasets(self._api, dataset, page_size)
         self.capabilities = _capabilities(cognify, per_space=self._datasets.scope.is_per_space)
         self._indexer = Indexer(self._api, cognify, cognify_timeout)
-        self._recall = Recall(self._api, self._datasets)
+        self._recall = Recall(self._api, self._datasets, self._indexer)
         self._prover = Prover(self._api, self._datasets)
 
     @property

@@ -267,10 +267,18 @@ async def test_in_the_background_a_put_does_not_wait(bench: Bench) -> None:
     """A put returns before its text is indexed, and `aclose` waits for that."""
     store = bench.adapter(cognify="background")
     assert store.capabilities[Capability.SEARCH].level is Level.PARTIAL
-    put = await bench.put("soon", store=store)
-    assert not bench.server.requests.count(("POST", "/api/v1/cognify"))
+    bench.server.switches.cognify_fails = 1
+    await bench.put("first", store=store)
+    assert await store.search("first", 5, None) == []
     await store.aclose()
-    assert [hit.entry.external_id for hit in await store.search("soon", 5, None)] == list(put.ids)
+    assert store.cognify_failure == "HTTPStatusError 500"
+    with pytest.raises(StoreUnavailable, match="NotCognified"):
+        await store.search("first", 5, None)
+    before = bench.server.requests.count(("POST", "/api/v1/cognify"))
+    put = await bench.put("soon", store=store)
+    assert bench.server.requests.count(("POST", "/api/v1/cognify")) == before
+    await store.aclose()
+    assert [hit.entry.external_id for hit in await store.search("soon", 1, None)] == list(put.ids)
     assert store.cognify_failure is None
 
 
