@@ -84,6 +84,8 @@ async def _put_in_doubt(case: Case, trouble: Trouble) -> None:
     ids, problem = await tried(
         case, lambda: case.store.put(fact, label), fact, what=f"a put that took effect ({trouble.value})"
     )
+    # Which of the two it was also tells a reader whether the fixture made the trouble at all.
+    case.note("it settled itself" if problem is None else f"it raised {type(problem).__name__}")
     put = case.confirmed(fact, label, ids or ())
     shown = await _shown(case, put)
     got = sorted(entry.external_id for entry in shown)
@@ -124,6 +126,7 @@ async def admits_a_batch_without_a_reply(case: Case) -> None:
     answers, problem = await tried(
         case, lambda: case.store.put_many(pairs), *(fact for fact, _ in pairs), what="a batch"
     )
+    case.note("it settled itself" if problem is None else f"it raised {type(problem).__name__}")
     if problem is None:
         case.expect(len(answers) == len(pairs), f"{len(pairs)} answers", len(answers))
     landed = 0
@@ -142,12 +145,13 @@ async def _deleted_in_doubt(case: Case, trouble: Trouble) -> None:
     put, neighbour = await case.put(), await case.put()
     for entry in put.entries:
         await case.hooks.make_trouble(case.store, trouble, 1)
-        await tried(
+        _, problem = await tried(
             case,
             partial(case.store.delete, entry),
             put.fact,
             what=f"a delete that was carried out ({trouble.value})",
         )
+        case.note("it settled itself" if problem is None else f"it raised {type(problem).__name__}")
         # As the coordinator does with a delete that failed: the entry is gone, which is success.
         await case.store.delete(entry)
     left = await case.held(put)

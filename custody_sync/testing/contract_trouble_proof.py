@@ -128,6 +128,7 @@ async def misses_no_row_in_silence(case: Case) -> None:
     wanted = sorted(i for put in puts for i in put.ids)
     await case.hooks.make_trouble(case.store, Trouble.SKIPS, 1)
     entries, problem = await tried(case, case.listed, may=StoreError, what="list_entries")
+    case.note("it listed everything" if problem is None else f"it raised {type(problem).__name__}")
     with case.partly(Capability.LIST_ENTRIES):
         if problem is None:
             await _listed_once(case, wanted, entries)

@@ -340,6 +340,15 @@ async def test_the_memory_store_can_do_every_trouble(trouble: Trouble) -> None:
     assert store.faults != before
 
 
+@pytest.mark.parametrize(
+    ("own_ids", "note"), [(True, "it raised StoreUnavailable"), (False, "it settled itself")]
+)
+async def test_the_note_says_how_a_write_in_doubt_came_out(own_ids: bool, note: str) -> None:
+    """Without it nobody could tell a store that settles itself from a fixture that makes no trouble."""
+    report = await check_store(lambda: MemoryStore(own_ids=own_ids), hooks=MemoryHooks(), rules=["C-52"])
+    assert report.results[0].note == note
+
+
 class Partial(YieldsPagesAsTheyCome):
     """A store that says that its listing may be short."""
 
