@@ -21,13 +21,15 @@ from custody_sync.ports import Notebook
 _MARK = "custody-sync"
 _KEY, _PROJECT = "graph:", "project"
 _PAGE = 100
-_LONGEST_NAME, _LONGEST_SCOPE = 100, 200
+_LONGEST = 200
 # Scopes as users name them never begin with a single "=": `encoded` doubles it.
-_UNCLAIMED = "=graph:"
+_UNCLAIMED, _LONG = "=graph:", "=long:"
 
 
 def encoded(scope: str) -> str:
-    """Keep what users name from looking like the name of an unclaimed graph."""
+    """Return a scope that fits into a description, and that no name a user chose can collide with."""
+    if len(scope) > _LONGEST:
+        return f"{_LONG}{_digest(scope)}"
     return f"={scope}" if scope.startswith("=") else scope
 
 
@@ -42,7 +44,7 @@ class Graphs:
     def __init__(self, calls: Calls, given: Mapping[str, str]) -> None:
         self.notebook: Notebook = LooseNotes()
         self._calls = calls
-        self._given = dict(given)
+        self._given = {encoded(scope): graph for scope, graph in given.items()}
         self._mark = f"{_MARK}:{_digest(calls.store)}:"
         self._locks: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakValueDictionary[str, asyncio.Lock]] = (
             WeakKeyDictionary()
@@ -115,11 +117,8 @@ class Graphs:
 
     async def _make(self, operation: str, scope: str) -> str:
         await self._know_project(operation)
-        name = scope if len(scope) <= _LONGEST_NAME else f"{scope[: _LONGEST_NAME - 1]}…"
-        # Zep states no longest description; a scope that is too long for one has its digest there.
-        said = json.dumps({"scope": scope}, ensure_ascii=False) if len(scope) <= _LONGEST_SCOPE else ""
-        description = f"{self._mark}{_digest(scope)} {said}"
-        made = await self._calls.ask(operation, "graph.create", name=name, description=description)
+        description = f"{self._mark}{_digest(scope)} {json.dumps({'scope': scope}, ensure_ascii=False)}"
+        made = await self._calls.ask(operation, "graph.create", name=scope, description=description)
         if not made.uuid_:
             raise self._calls.unavailable(operation, "no_graph_uuid")
         mine: str = made.uuid_
@@ -162,11 +161,11 @@ class Graphs:
 
 
 def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:24]
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _scope_in(description: str | None) -> str | None:
-    """Read the scope out of a mark; None where it was too long, or was edited."""
+    """Read the scope out of a mark; None where somebody edited it."""
     mark, _, said = (description or "").partition(" ")
     try:
         scope = json.loads(said).get("scope")

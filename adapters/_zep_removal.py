@@ -157,9 +157,10 @@ class Removal:
             if await self._is_found(graph, entry):
                 return False
             await self._check_sight(graph)
-            cause = None
             if entry.text:
                 cause = await self._residue.look(_VERIFY, graph, entry.text, entry.external_id)
+            else:
+                cause = await self._residue.look_again(_VERIFY, graph, entry.external_id)
         except StoreError as problem:
             if not is_missing(problem):
                 raise

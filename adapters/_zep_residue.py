@@ -7,18 +7,25 @@ nobody can find a paraphrase.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
-from custody_sync.adapters._zep_calls import Calls
+from custody_sync.adapters._zep_calls import Calls, is_missing
+from custody_sync.adapters._zep_graphs import Graphs
+from custody_sync.errors import StoreError
 
 _PAGE = 100
 _SEARCHED, _LISTED = 10, 100
 """Pages of a ranked search, and of a whole list, that one look reads."""
 _MOST_SOURCES = 256
-_REMEMBERED = 1_000
+_MOST_NOTED = 100
+_LEFT = "left:"
+_FIELDS = ("fact", "name", "summary", "attributes")
+
+_Left: TypeAlias = "tuple[str, str, list[str]]"
+"""What kind of row keeps a text, its id, and in which of its fields; no id stands for one of too many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,53 +35,102 @@ class _Kind:
     what: str
     search: str
     list: str
+    get: str
     cause: str
 
 
 _KINDS = (
-    _Kind("edge", "graph.search_edges", "graph.edge.list", "text_left_in_an_edge"),
-    _Kind("node", "graph.search_nodes", "graph.node.list", "text_left_in_a_node_summary"),
+    _Kind("edge", "graph.search_edges", "graph.edge.list", "graph.edge.get", "text_left_in_an_edge"),
+    _Kind("node", "graph.search_nodes", "graph.node.list", "graph.node.get", "text_left_in_a_node_summary"),
     _Kind(
-        "observation", "graph.search_observations", "graph.observation.list", "text_left_in_an_observation"
+        "observation",
+        "graph.search_observations",
+        "graph.observation.list",
+        "graph.observation.get",
+        "text_left_in_an_observation",
     ),
 )
+_BY_NAME = {kind.what: kind for kind in _KINDS}
 TOO_MANY = "too_many_rows_to_look_through"
 
 
 class Residue:
-    """Look for a text in what Zep derived of it.
+    """Look for a text in what Zep derived of it, and remember where it was left.
+
+    The text is known in the forget call only. So that a later question, which no longer knows it, is
+    not answered more kindly, the rows stand in the notebook until each is gone, or empty where it was.
 
     Args:
         calls: The client.
+        graphs: Whose notebook keeps where texts were left.
     """
 
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: Calls, graphs: Graphs) -> None:
         self._calls = calls
-        self._seen: OrderedDict[str, str] = OrderedDict()
+        self._graphs = graphs
 
     async def look(self, operation: str, graph: str, text: str, episode: str) -> str | None:
         """Return what keeps the text of a deleted episode, as a cause; None if nothing does.
 
         A row that a living episode with the same text accounts for is that episode's.
         """
-        self._seen.pop(episode, None)
         wanted = _plain(text)
+        cause: str | None = None
+        left: list[_Left] = []
         for kind in _KINDS:
             rows = await self._carrying(operation, kind, graph, text, wanted)
             if rows is None:
-                return TOO_MANY
+                cause, left = TOO_MANY, [*left, (kind.what, "", [])]
+                continue
             accounted = await self._accounted(operation, graph, rows, wanted, episode)
-            for row in rows:
-                if row.uuid_ not in accounted:
-                    self._remember(episode, f"{kind.what} {row.uuid_} of graph {graph}")
-                    return kind.cause
+            found = [
+                (kind.what, row.uuid_, _carrying(row, wanted)) for row in rows if row.uuid_ not in accounted
+            ]
+            cause = cause or (kind.cause if found else None)
+            left += found
+        await self._note(episode, left)
+        return cause
+
+    async def look_again(self, operation: str, graph: str, episode: str) -> str | None:
+        """Return what kept the text when it was last looked for and still may; None if nothing does."""
+        raw = await self._graphs.notebook.get(_LEFT + episode)
+        if raw is None:
+            return None
+        for name, row, fields in json.loads(raw):
+            if not row:
+                return TOO_MANY
+            if await self._may_carry(operation, _BY_NAME[name], graph, row, fields):
+                return _BY_NAME[name].cause
+        await self._graphs.notebook.drop(_LEFT + episode)
         return None
 
-    def left(self, episodes: Sequence[str]) -> Iterator[str]:
-        """Yield where the texts of these episodes were last seen to be left, by id."""
+    async def left(self, episodes: Sequence[str]) -> AsyncGenerator[str]:
+        """Yield where the texts of these episodes were seen to be left, by id."""
         for episode in dict.fromkeys(episodes):
-            if episode in self._seen:
-                yield self._seen[episode]
+            raw = await self._graphs.notebook.get(_LEFT + episode)
+            if raw is not None:
+                for name, row, _ in json.loads(raw):
+                    yield f"{name} {row}" if row else f"one of very many {name}s"
+
+    async def _note(self, episode: str, left: list[_Left]) -> None:
+        key = _LEFT + episode
+        if await self._graphs.notebook.get(key) is not None:
+            await self._graphs.notebook.drop(key)
+        if left:
+            # What is not noted is not asked about again, so a note that is cut off never clears.
+            noted = left if len(left) <= _MOST_NOTED else [*left[:_MOST_NOTED], (left[-1][0], "", [])]
+            await self._graphs.notebook.claim(key, json.dumps(noted))
+
+    async def _may_carry(
+        self, operation: str, kind: _Kind, graph: str, row: str, fields: Sequence[str]
+    ) -> bool:
+        try:
+            found = await self._calls.ask(operation, kind.get, graph, row)
+        except StoreError as problem:
+            if not is_missing(problem):
+                raise
+            return False
+        return any(getattr(found, field, None) for field in fields)
 
     async def _carrying(
         self, operation: str, kind: _Kind, graph: str, text: str, wanted: str
@@ -87,12 +143,12 @@ class Residue:
         found = await self._calls.rows(
             operation, kind.search, graph, query=text, page_size=_PAGE, most=_SEARCHED
         )
-        carrying = [row for row in found if _carries(row, wanted)]
+        carrying = [row for row in found if _carrying(row, wanted)]
         if len(carrying) < len(found):
             return carrying
         read, carrying = 0, []
         async for page in self._calls.pages(operation, kind.list, graph, page_size=_PAGE, most=_LISTED):
-            carrying += [row for row in page if _carries(row, wanted)]
+            carrying += [row for row in page if _carrying(row, wanted)]
             read += 1
         return carrying if read < _LISTED else None
 
@@ -112,20 +168,17 @@ class Residue:
             saying |= {row.uuid_ for row in episodes if wanted in _plain(row.content or "")}
         return {row for row, behind in sources.items() if behind & saying}
 
-    def _remember(self, episode: str, where: str) -> None:
-        self._seen[episode] = where
-        if len(self._seen) > _REMEMBERED:
-            self._seen.popitem(last=False)
+
+def _carrying(row: Any, wanted: str) -> list[str]:
+    """Return the fields of a row that the text stands in."""
+    return [field for field in _FIELDS if any(wanted in _plain(text) for text in _texts(row, field))]
 
 
-def _carries(row: Any, wanted: str) -> bool:
-    return any(wanted in _plain(text) for text in _texts(row))
-
-
-def _texts(row: Any) -> Iterator[str]:
-    attributes = getattr(row, "attributes", None) or {}
-    said = (getattr(row, field, None) for field in ("fact", "name", "summary"))
-    yield from (text for text in (*said, *attributes.values()) if isinstance(text, str))
+def _texts(row: Any, field: str) -> Iterator[str]:
+    said = getattr(row, field, None)
+    for text in said.values() if isinstance(said, dict) else (said,):
+        if isinstance(text, str):
+            yield text
 
 
 def _plain(text: str) -> str:

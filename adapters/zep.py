@@ -100,7 +100,7 @@ class ZepStore:
         self._calls = Calls(client, name, threads=threads, executor=executor)
         self._scope = Scope("graph", graph, encoded)
         self._graphs = Graphs(self._calls, graphs or {})
-        self._residue = Residue(self._calls)
+        self._residue = Residue(self._calls, self._graphs)
         self._removal = Removal(
             self._calls,
             self._graphs,
@@ -236,7 +236,7 @@ class ZepStore:
             return ()
         left = self._residue.left([entry.external_id for entry in entries])
         return (
-            *(f"A forgotten text still stands in {where}." for where in left),
+            *[f"A forgotten text still stands in {where}." async for where in left],
             _DERIVED,
             _INVALIDATED,
             _NAMED,

@@ -222,6 +222,9 @@ class ZepApi:
                 if kind == "observations" and "episode_uuids" in filters:
                     raise Problem(400, "unsupported_filter")
                 return self._page(graph.derived(kind, filters), query, by="created_at")
+            case "GET", ["edges" | "nodes" | "observations" as kind, row]:
+                rows = {one["uuid"]: one for one in graph.derived(kind, {})}
+                return httpx.Response(200, json=_found(rows, row))
             case "DELETE", ["edges", edge]:
                 _found(graph.edges, edge)
                 return self._later("graph.edge.delete", lambda: graph.edges.pop(edge, None))
