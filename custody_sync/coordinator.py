@@ -32,6 +32,7 @@ from custody_sync.placing import Placer
 from custody_sync.ports import Store, Validator
 from custody_sync.proposing import Proposals, Request, read_request, read_when
 from custody_sync.recording import Recorder, check_place
+from custody_sync.releasing import Notebooks
 from custody_sync.removal import Patience, Remover, all_gone
 from custody_sync.repair.sweep import Sweep
 from custody_sync.repair.verify import verify_removed
@@ -85,9 +86,12 @@ class AsyncCoordinator(AsyncKeeping):
         self._gates = open_gates(stores, self._runtime, deadlines or Deadlines(), superseded)
         self._remover = Remover(ledger, self._gates, self._runtime, patience or Patience())
         self._finishing = Finishing()
-        self._placer = Placer(ledger, self._gates, self._remover, self._runtime, self._finishing)
+        self._notebooks = Notebooks(ledger, self._gates, self._runtime)
+        self._placer = Placer(
+            ledger, self._gates, self._remover, self._runtime, self._finishing, self._notebooks
+        )
         self._recorder = Recorder(ledger, self._runtime, settle_tries)
-        self._following = FollowUp(ledger, self._gates, self._remover, self._placer)
+        self._following = FollowUp(ledger, self._gates, self._remover, self._placer, self._notebooks)
         gates = self._gates.values()
         self._proposals = Proposals(ledger, validators, gates, self._runtime, validator_deadline)
         self._writer = Writer(
@@ -290,6 +294,7 @@ class AsyncCoordinator(AsyncKeeping):
             gates=self._gates,
             remover=self._remover,
             placer=self._placer,
+            notebooks=self._notebooks,
             finishing=self._finishing,
             runtime=self._runtime,
             mandate=self._mandate(actor, receipt_id),

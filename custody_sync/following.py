@@ -18,6 +18,7 @@ from custody_sync.model import (
     PlacementState,
 )
 from custody_sync.placing import Placer
+from custody_sync.releasing import Notebooks
 from custody_sync.removal import Mandate, Remover
 from custody_sync.results import (
     Removal,
@@ -36,9 +37,18 @@ class FollowUp:
         gates: the configured stores by name.
         remover: takes entries away.
         placer: puts back what is believed again.
+        notebooks: what the stores noted, and let go of.
     """
 
-    def __init__(self, ledger: Ledger, gates: Mapping[str, Gate], remover: Remover, placer: Placer) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        gates: Mapping[str, Gate],
+        remover: Remover,
+        placer: Placer,
+        notebooks: Notebooks,
+    ) -> None:
+        self.notebooks = notebooks
         self._ledger = ledger
         self._gates = gates
         self._remover = remover
@@ -79,7 +89,8 @@ class FollowUp:
     async def erase(self) -> Erasure:
         """Drive erased values out of the ledger's files; pending where that cannot be told."""
         try:
-            return await self._ledger.erase()
+            erasure = await self._ledger.erase()
+            return Erasure.PENDING if await self.notebooks.are_due() else erasure
         except (CustodyError, OSError):
             return Erasure.PENDING
 

@@ -20,6 +20,7 @@ from custody_sync.ledger import Forget, Ledger
 from custody_sync.ledger.storage import Account
 from custody_sync.model import Erasure, Fact, Placement
 from custody_sync.recording import Recorder
+from custody_sync.releasing import settled
 from custody_sync.removal import Mandate, all_gone
 from custody_sync.results import FactFate, Fate, ForgetResult, Removal
 from custody_sync.runtime import Runtime
@@ -62,6 +63,9 @@ class Forgetter:
 
     async def record(self, fact: Fact, order: Order) -> None:
         """Record that a fact is forgotten; what was forgotten before is left to the files and the stores."""
+        if order.identity and fact.space:
+            # Before the fact loses its space: after a crash nobody could tell whose notes have to go.
+            await self.following.notebooks.owe(fact.space)
         draft = Forget(
             event_id=self._runtime.ids.event_id(),
             fact_id=fact.fact_id,
@@ -86,6 +90,7 @@ class Forgetter:
         await self.following.erase()
         rows, removals = await self.clear(fact, order.mandate)
         notes = await self.following.earlier_links(fact) + await self.following.notes(rows)
+        notes += await settled(self.following.notebooks)
         # Once more: only now that every removal is verified may external ids have gone too.
         erasure = await self.following.erase()
         return ForgetResult(
@@ -114,7 +119,8 @@ class Run:
     ) -> None:
         self.facts: list[FactFate] = []
         self.erasure: Erasure | None = None
-        self.notes: dict[str, None] = {}
+        self._notes: dict[str, None] = {}
+        self._stays: tuple[str, ...] = ()
         self.stopped: CustodyError | None = None
         self.dry_run = dry_run
         self._forgetter = forgetter
@@ -145,11 +151,26 @@ class Run:
         following, rows = self._forgetter.following, self._rows
         self._rows = []
         if free:
-            self.notes |= dict.fromkeys(await following.notes(rows))
-            erasure = await following.erase()
-            if self._erased:
-                self.erasure = erasure
+            self._notes |= dict.fromkeys(await following.notes(rows))
+            await self.let_go()
         return self.facts[first:]
+
+    async def let_go(self, *, empty: str | None = None) -> None:
+        """Let the stores' notes of erased spaces go, and clear the ledger's files.
+
+        Args:
+            empty: a space of which every store that lists was just seen to hold nothing.
+        """
+        following = self._forgetter.following
+        self._stays = await settled(following.notebooks, empty=empty)
+        erasure = await following.erase()
+        if self._erased:
+            self.erasure = erasure
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What stores and ledger say they leave behind, one sentence each."""
+        return (*self._notes, *self._stays)
 
     async def _limited(self, account: Account, limiter: asyncio.Semaphore) -> None:
         async with limiter:

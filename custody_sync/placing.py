@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -28,11 +29,12 @@ from custody_sync.model import (
     Outcome,
     Placement,
     PlacementState,
+    Provenance,
 )
+from custody_sync.notebook import Need, needing
+from custody_sync.releasing import Notebooks
 from custody_sync.removal import NOT_CONFIGURED, Mandate, Remover
-from custody_sync.results import (
-    Restored,
-)
+from custody_sync.results import Relabelled, Restored
 from custody_sync.runtime import Runtime
 from custody_sync.stores import Gate, describe
 
@@ -45,6 +47,8 @@ class Put:
     generation: str
     placements: tuple[Placement, ...] = ()
     error: CustodyError | None = None
+    need: Need | None = None
+    """What it asked the store's notebook for."""
 
     @property
     def refused(self) -> bool:
@@ -61,6 +65,7 @@ class Placer:
         remover: takes back what must not stay.
         runtime: ids and fault points.
         finishing: sees compensation through when a caller gives up.
+        notebooks: what the stores noted for other processes.
     """
 
     def __init__(
@@ -70,15 +75,17 @@ class Placer:
         remover: Remover,
         runtime: Runtime,
         finishing: Finishing,
+        notebooks: Notebooks,
     ) -> None:
         self._ledger = ledger
         self._gates = gates
         self._remover = remover
         self._runtime = runtime
         self._finishing = finishing
+        self._notebooks = notebooks
 
-    async def put_everywhere(self, fact: Fact) -> tuple[Put, ...]:
-        """Put a fact into every store at once; all of them, or none.
+    async def put_everywhere(self, fact: Fact, *, but: Collection[str] = ()) -> tuple[Put, ...]:
+        """Put a fact into every store at once, but those that hold it; all of them, or none.
 
         Waits for all to settle before anything is taken back, so that no put can land behind
         the compensation's back unnoticed.
@@ -87,9 +94,10 @@ class Placer:
             InvalidInput: a store refused the fact by name and nothing is left anywhere.
             StoreWriteFailed: names the store, the cause, what was removed and what may be left.
         """
-        if not self._gates:
+        gates = [gate for gate in self._gates.values() if gate.name not in but]
+        if not gates:
             return ()
-        tasks = [asyncio.ensure_future(self._put(gate, fact)) for gate in self._gates.values()]
+        tasks = [asyncio.ensure_future(self._put(gate, fact)) for gate in gates]
         try:
             puts = await asyncio.gather(*tasks)
         except BaseException:
@@ -105,24 +113,15 @@ class Placer:
         generation = self._runtime.ids.generation()
 
         def label(now: datetime) -> Label:
-            return Label(
-                ledger_id=self._ledger.ledger_id,
-                fact_id=fact.fact_id,
-                space=fact.space,
-                stored_at=now,
-                generation=generation,
-                actor=fact.actor,
-                provenance=fact.provenance,
-                valid_from=fact.valid_from,
-                receipt_id=fact.receipt_id,
-            )
+            return self._label(fact, generation, now)
 
-        try:
-            # Asked first: a scope that cannot be told must not leave an entry that cannot be addressed.
-            scope = gate.scope_of(fact)
-            stamped, ids = await gate.put(fact, label)
-        except CustodyError as error:
-            return Put(gate=gate, generation=generation, error=error)
+        with needing(fact.space) as need:
+            try:
+                # Asked first: a scope that cannot be told must not leave an entry that cannot be addressed.
+                scope = gate.scope_of(fact)
+                stamped, ids = await gate.put(fact, label)
+            except CustodyError as error:
+                return Put(gate=gate, generation=generation, error=error)
         placements = tuple(
             Placement(
                 store=gate.name,
@@ -133,7 +132,58 @@ class Placer:
             )
             for external_id in ids
         )
-        return Put(gate=gate, generation=generation, placements=placements)
+        return Put(gate=gate, generation=generation, placements=placements, need=need)
+
+    def _label(self, fact: Fact, generation: str, stored_at: datetime) -> Label:
+        """Return what is written beside a fact's text; a claim that was confirmed is attested there."""
+        confirmed = fact.confirmed and fact.provenance is Provenance.CLAIMED
+        return Label(
+            ledger_id=self._ledger.ledger_id,
+            fact_id=fact.fact_id,
+            space=fact.space,
+            stored_at=stored_at,
+            generation=generation,
+            actor=fact.actor,
+            provenance=Provenance.ATTESTED if confirmed else fact.provenance,
+            valid_from=fact.valid_from,
+            receipt_id=fact.receipt_id,
+        )
+
+    # --- what was placed before a fact was believed --------------------------------------------
+
+    async def relabel(self, fact: Fact, rows: Iterable[Placement]) -> tuple[Relabelled, ...]:
+        """Bring the labels of entries to what their fact has become; a second put would double them."""
+        return tuple(await together(self._relabel_one(fact, row) for row in rows))
+
+    async def _relabel_one(self, fact: Fact, row: Placement) -> Relabelled:
+        gate = self._gates.get(row.store)
+        detail = ""
+        if gate is None:
+            detail = NOT_CONFIGURED
+        elif not gate.can(Capability.RELABEL):
+            detail = f"keeps its old label ({gate.supports[Capability.RELABEL].reason})"
+        else:
+            try:
+                await gate.relabel(row.to_entry(), await self._label_of(gate, fact, row))
+            except CustodyError as error:
+                detail = f"keeps its old label ({describe(error)})"
+        return Relabelled(store=row.store, external_id=row.external_id, detail=detail)
+
+    async def _label_of(self, gate: Gate, fact: Fact, row: Placement) -> Label:
+        """Return the label an entry is to have: since when it is there, and its key, do not change."""
+        known, _, generation = row.external_id.partition(".")
+        if known != fact.fact_id and gate.can(Capability.FIND):
+            entries = await gate.find(fact.fact_id)
+            generation = next((e.generation or "" for e in entries if e.external_id == row.external_id), "")
+        stored_at = row.stored_at or self._runtime.clock.now()
+        return self._label(fact, generation or self._runtime.ids.generation(), stored_at)
+
+    async def stand_by(self, puts: Iterable[Put]) -> None:
+        """See that what recorded puts relied on is still noted; nothing that fails here undoes them."""
+        for put in puts:
+            if put.need is not None and put.need.claims:
+                with contextlib.suppress(CustodyError):
+                    await self._notebooks.renew(put.need)
 
     async def _abandon(self, tasks: Sequence[asyncio.Future[Put]], fact: Fact) -> None:
         for task in tasks:
@@ -239,6 +289,8 @@ class Placer:
     async def _restore_one(self, fact_id: str, store: str, mandate: Mandate) -> Restored:
         try:
             return await self._place_again(fact_id, store, mandate)
+        except InvalidInput as error:
+            return Restored(fact_id=fact_id, store=store, detail=f"put refused ({error.code})")
         except CustodyError as error:
             # Whether it was recorded is unknown: the sweep will know, and removes it if it was not.
             return Restored(fact_id=fact_id, store=store, detail=f"not recorded ({error.code})")
@@ -248,6 +300,8 @@ class Placer:
         fact = await self._ledger.get(fact_id)
         if gate is None or fact is None:
             return Restored(fact_id=fact_id, store=store, detail=NOT_CONFIGURED)
+        # Its limit may be another one than when the fact was written.
+        gate.check_text(fact.text or "")
         put = await self._put(gate, fact)
         if put.error is not None:
             return Restored(fact_id=fact_id, store=store, detail=f"put failed ({describe(put.error)})")
@@ -271,6 +325,7 @@ class Placer:
         except Refused as refusal:
             await self.take_back(fact, [put])
             return Restored(fact_id=fact_id, store=store, detail=f"not recorded ({refusal.code})")
+        await self.stand_by([put])
         return Restored(
             fact_id=fact_id, store=store, external_ids=tuple(p.external_id for p in put.placements)
         )

@@ -27,8 +27,10 @@ from custody_sync.errors import (
     FutureValidity,
     InvalidInput,
     LedgerReadOnly,
+    TextTooLong,
     ValidatorFailed,
 )
+from custody_sync.errors.base import throw
 from custody_sync.ledger import Ledger
 from custody_sync.ledger.checks import UNCOMPARED, check_fact, check_verified
 from custody_sync.model import (
@@ -229,7 +231,7 @@ class Proposals:
 
         Raises:
             ValidatorFailed: a validator raised, timed out or returned something else.
-            TextTooLong: a configured store could not take the text.
+            TextTooLong: a configured store could not take the text; names the one that takes least.
             EvidenceDiffers: the value that the validators left is not the one that was observed.
             FutureValidity: it starts more than two minutes ahead.
         """
@@ -239,15 +241,27 @@ class Proposals:
             fact = replace(fact, provenance=Provenance.VERIFIED)
         check_fact(fact)
         check_verified(fact)
-        self.check_limits(fact)
+        self.check_text(fact)
         if fact.valid_from > now + MAX_SKEW:
             raise FutureValidity(field="valid_from", valid_from=format_instant(fact.valid_from))
         return fact
 
-    def check_limits(self, fact: Fact) -> None:
-        """Refuse a text that is too long for any configured store."""
+    def check_text(self, fact: Fact) -> None:
+        """Refuse a text that a configured store would refuse: blank, or longer than the least of them takes.
+
+        A validator may have rewritten it, and the stores may be others than when a claim was written.
+        """
+        text = fact.text or ""
+        if not text.strip():
+            raise InvalidInput(field="text", problem="must not be empty or blank")
+        refused: list[TextTooLong] = []
         for gate in self._gates:
-            gate.check_text(fact.text or "")
+            try:
+                gate.check_text(text)
+            except TextTooLong as error:
+                refused.append(error)
+        if refused:
+            throw(min(refused, key=_room))
 
     async def _run(self, validator: Validator, fact: Fact) -> Fact:
         name = getattr(validator, "__name__", type(validator).__name__)
@@ -268,6 +282,11 @@ class Proposals:
         # Raised here, so that a validator's error, which may quote the value, does not hang on ours.
         problem = problem or f"it returned {type(passed).__name__}, not a Fact"
         raise ValidatorFailed(validator=name, problem=problem)
+
+
+def _room(refusal: TextTooLong) -> tuple[float, str]:
+    """Order limits by how much of the text they leave; a limit in bytes is compared as a share of its own."""
+    return refusal.limit / refusal.size, refusal.store
 
 
 def read_when(instant: object, field: str) -> datetime:

@@ -40,6 +40,20 @@ class Restored:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Relabelled:
+    """An entry whose label had to change with its fact: it did, or still says what was, and why."""
+
+    store: str
+    external_id: str
+    detail: str = ""
+
+    @property
+    def done(self) -> bool:
+        """True when the store took the new label."""
+        return not self.detail
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WriteResult:
     """A recorded fact (also of `confirm`): where it is held, and what had to go or come back for it."""
 
@@ -50,6 +64,9 @@ class WriteResult:
     complete: bool = True
     duplicate: bool = False
     """True when an idempotency key answered with an earlier write's result."""
+    relabelled: tuple[Relabelled, ...] = ()
+    """Entries that were there before a `confirm`. An old label is no reason for `complete` to be False:
+    what may be believed is the ledger's to say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

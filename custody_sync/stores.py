@@ -166,6 +166,10 @@ class Gate:
             # It holds something, and only `find` can say what.
             raise StoreUnavailable(store=self.name, operation="put", cause=problem)
 
+    async def relabel(self, entry: Entry, label: Label) -> None:
+        """Change an entry's label and leave its text alone."""
+        await self._ask("relabel", self._deadlines.put, lambda: self.store.relabel(entry, label))
+
     async def delete(self, entry: Entry) -> None:
         """Delete one entry."""
         await self._ask(

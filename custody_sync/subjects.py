@@ -56,6 +56,11 @@ class Listed:
     not_reached: list[str] = field(default_factory=list)
     unlisted: list[str] = field(default_factory=list)
 
+    @property
+    def named(self) -> bool:
+        """Whether anything of the scope was left, or not looked at."""
+        return bool(self.young or self.leftovers or self.not_reached)
+
 
 class SubjectErasure:
     """One run of `forget_where`.
@@ -90,6 +95,8 @@ class SubjectErasure:
                 await self._list_all(listed)
                 page = await self._accounts(limit=RESUMED)
                 later = tuple(account.fact_id for account in page if not account.forgotten)
+                if self._begun is not None and not (self._run.dry_run or listed.named or later):
+                    await self._run.let_go(empty=self._scope.space)
                 head = await self._ledger.head()
         except CustodyError as error:
             if not self._run.facts:
@@ -97,7 +104,7 @@ class SubjectErasure:
             self._run.stopped = error
         run = self._run
         not_reached = [*_unconfigured(run.facts), *listed.not_reached]
-        named = bool(listed.young or listed.leftovers or later or not_reached)
+        named = bool(listed.named or later or not_reached)
         held = any(fact.fate is Fate.HELD for fact in run.facts)
         return ForgetWhereResult(
             ledger_id=self._ledger.ledger_id,
@@ -113,7 +120,7 @@ class SubjectErasure:
             not_reached=tuple(not_reached),
             beyond=(*(_unlisted(name) for name in listed.unlisted), *BEYOND),
             erasure=run.erasure,
-            notes=tuple(run.notes),
+            notes=run.notes,
             stopped=None if run.stopped is None else run.stopped.code,
             dry_run=run.dry_run,
             complete=bool(run.facts) and run.forgotten_all and not named and not held,

@@ -7,7 +7,7 @@ recorded takes back what the stores already hold, or says where something may be
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -103,7 +103,7 @@ class Writer:
         return now if target is None else max(now, target.valid_from)
 
     async def confirm(self, fact: Fact, mandate: Mandate, reason: str | None) -> WriteResult:
-        """Place a claimed fact, then record that it is believed."""
+        """Place a claimed fact, then record that it is believed; entries it has already are relabelled."""
         draft = Confirm(
             event_id=self._runtime.ids.event_id(),
             fact_id=fact.fact_id,
@@ -113,18 +113,29 @@ class Writer:
             kept=self._kept,
         )
         await self._ledger.check(draft)
-        self._proposals.check_limits(fact)
+        self._proposals.check_text(fact)
         self._runtime.reach(FaultPoint.VALIDATED)
-        puts = await self._put(fact, quarantined=False)
+        confirmed = replace(fact, confirmed=True)
+        held = await self._held(fact)
+        puts = await self._put(confirmed, quarantined=False, but={row.store for row in held})
         placements = _placements(puts)
         await self._record(replace(draft, placements=placements), fact, puts)
-        return await self._result(replace(fact, confirmed=True), placements, mandate)
+        relabelled = () if self._has_ended(fact) else await self._placer.relabel(confirmed, held)
+        result = await self._result(confirmed, (*held, *placements), mandate)
+        return replace(result, relabelled=relabelled)
 
-    async def _put(self, fact: Fact, *, quarantined: bool) -> tuple[Put, ...]:
-        ended = fact.valid_to is not None and fact.valid_to <= self._runtime.clock.now()
-        if quarantined or ended:
+    async def _held(self, fact: Fact) -> tuple[Placement, ...]:
+        """Return where an adopted claim is held already; any other claim is in no store."""
+        rows = await self._ledger.placements(fact.fact_id)
+        return tuple(row for row in rows if row.state is PlacementState.HELD)
+
+    def _has_ended(self, fact: Fact) -> bool:
+        return fact.valid_to is not None and fact.valid_to <= self._runtime.clock.now()
+
+    async def _put(self, fact: Fact, *, quarantined: bool, but: Collection[str] = ()) -> tuple[Put, ...]:
+        if quarantined or self._has_ended(fact):
             return ()
-        puts = await self._placer.put_everywhere(fact)
+        puts = await self._placer.put_everywhere(fact, but=but)
         self._runtime.reach(FaultPoint.STORED)
         return puts
 
@@ -141,6 +152,7 @@ class Writer:
             raise error.leaving(left) from None
         else:
             self._runtime.reach(FaultPoint.RECORDED)
+            await self._placer.stand_by(puts)
             return event
         left = await self._placer.take_back_all(fact, puts)
         raise problem.but_only(left)

@@ -28,6 +28,7 @@ from custody_sync.errors import (
 from custody_sync.faultpoints import FaultPoint
 from custody_sync.finishing import Finishing, together
 from custody_sync.ledger import Ledger, Repair
+from custody_sync.ledger.storage import ERASURE
 from custody_sync.model import (
     REPAIR_MIN_AGE,
     Capability,
@@ -37,6 +38,7 @@ from custody_sync.model import (
     Placement,
 )
 from custody_sync.placing import Placer
+from custody_sync.releasing import Notebooks
 from custody_sync.removal import Mandate, Remover
 from custody_sync.repair.lease import Lease
 from custody_sync.repair.listing import Candidate, Listing, ended, sort_out
@@ -53,7 +55,6 @@ from custody_sync.stores import Gate, describe
 S = TypeVar("S")
 T = TypeVar("T")
 
-ERASURE = "erasure"
 CONCURRENCY = 64
 FEW = 100
 FEW_PER_STORE = 3
@@ -84,6 +85,7 @@ class Sweep:
         gates: the configured stores by name.
         remover: deletes and verifies.
         placer: places what is owed.
+        notebooks: lets go of what stores noted of erased spaces.
         finishing: lets go of lease and spool even if the caller gives up.
         runtime: clock, ids and fault points.
         mandate: on whose behalf.
@@ -97,6 +99,7 @@ class Sweep:
         gates: Mapping[str, Gate],
         remover: Remover,
         placer: Placer,
+        notebooks: Notebooks,
         finishing: Finishing,
         runtime: Runtime,
         mandate: Mandate,
@@ -106,6 +109,7 @@ class Sweep:
         self._gates = gates
         self._remover = remover
         self._placer = placer
+        self._notebooks = notebooks
         self._finishing = finishing
         self._runtime = runtime
         self._mandate = mandate
@@ -147,7 +151,10 @@ class Sweep:
             if worked_off != spool.count:
                 lost = spool.count - worked_off
                 findings.unrecorded.append(f"{lost} entries to remove were lost on the way; run repair again")
+            await self._notebooks.settle(most=None, tell=self._lease.keep)
             findings.erasure = await self._ledger.erase()
+            if await self._notebooks.are_due():
+                findings.erasure = Erasure.PENDING
             self._runtime.reach(FaultPoint.SWEEP_DONE)
         finally:
             await self._finishing.see_through(self._let_go(spool))
@@ -303,7 +310,7 @@ class Sweep:
         while owed := await self._ledger.owed(limit=1000, after=last):
             findings.restored += [Restored(fact_id=f, store=store, detail="planned") for f, store in owed]
             last = owed[-1]
-        if await self._ledger.notes(ERASURE, limit=1):
+        if await self._ledger.notes(ERASURE, limit=1) or await self._notebooks.are_due():
             findings.erasure = Erasure.PENDING
         await self._list_all(findings, cutoff, now, None)
 

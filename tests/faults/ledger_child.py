@@ -23,6 +23,8 @@ from custody_sync.ledger import Assert, Forget, Ledger, Repair
 from custody_sync.ledger import jsonl as _loaded_while_it_may_be_too  # noqa: F401
 from custody_sync.ledger import sqlite as _loaded_while_it_may_be  # noqa: F401
 from custody_sync.model import Fact, Placement, Provenance
+from custody_sync.notebook import StoreNotebook, needing
+from custody_sync.runtime import Runtime
 
 CONCURRENCY = 16
 
@@ -184,6 +186,16 @@ async def look(ledger: Ledger) -> dict[str, Any]:
     }
 
 
+async def note(ledger: Ledger, me: str, count: str) -> dict[str, Any]:
+    """Claim every key of a store's notebook for itself, in an order of its own, and say what stands."""
+    book = StoreNotebook(ledger, "memories", Runtime())
+    keys = [f"user:{i}" for i in range(int(count))]
+    random.Random(int(me)).shuffle(keys)
+    with needing(f"space {me}"):
+        stands = {key: await book.claim(key, me) for key in keys}
+    return {"stands": stands}
+
+
 async def fill(ledger: Ledger, limit: str) -> dict[str, Any]:
     """Append until the disk is full, under a limit on the size of files; return what was acknowledged."""
     if limit != "0":
@@ -232,7 +244,7 @@ def drop_privileges() -> None:
         os.setuid(nobody.pw_uid)
 
 
-JOBS = {job.__name__: job for job in (race, supersede, acknowledge, append, die, look, fill, fork)}
+JOBS = {job.__name__: job for job in (race, supersede, acknowledge, append, die, look, note, fill, fork)}
 
 
 def wait_for_the_word() -> None:

@@ -1,0 +1,156 @@
+"""A store's notebook, kept by the ledger: the first claim stands, in every process and place."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+from fix_custody import LATER, error_of
+from fix_ledger import ACTOR, Book, Child
+from fix_notebook import ScopedStore
+
+from custody_sync import AsyncCoordinator
+from custody_sync import notebook as notebook_module
+from custody_sync.errors import LedgerError, LedgerMoved, StoreWriteFailed
+from custody_sync.ledger import Ledger
+from custody_sync.ledger.moving import move
+from custody_sync.notebook import StoreNotebook, needing
+from custody_sync.testing import testing_runtime
+
+
+@asynccontextmanager
+async def custody_of(book: Book, *stores: ScopedStore) -> AsyncIterator[AsyncCoordinator]:
+    """Open a coordinator on the book's ledger."""
+    async with AsyncCoordinator(
+        book.ledger, stores=stores, runtime=testing_runtime(clock=book.clock)
+    ) as custody:
+        yield custody
+
+
+def notebook_of(book: Book, store: str = "scoped", seed: int = 7) -> StoreNotebook:
+    """Return a store's notebook."""
+    return StoreNotebook(book.ledger, store, testing_runtime(clock=book.clock, seed=seed))
+
+
+async def test_the_first_claim_stands(book: Book) -> None:
+    """A key has the value that was claimed first, whoever asks, until it is dropped."""
+    one, two = notebook_of(book, seed=1), notebook_of(book, seed=2)
+    assert await one.get("user:42") is None
+    assert await one.claim("user:42", "a") == "a"
+    assert await two.claim("user:42", "b") == "a"
+    assert await two.get("user:42") == "a"
+    book.later(days=10_000)
+    assert await two.claim("user:42", "c") == "a"
+    await two.drop("user:42")
+    assert (await one.get("user:42"), await one.claim("user:42", "c")) == (None, "c")
+
+
+async def test_stores_have_notebooks_of_their_own(book: Book) -> None:
+    """What one store notes another does not read, whatever the keys are."""
+    one, two = notebook_of(book, "mem0"), notebook_of(book, "mem")
+    keys = ["a", "0a", "ü\u202e😀", "k" * 1000]
+    for key in keys:
+        await one.claim(key, f"{key} of mem0")
+    await two.claim("a", "")
+    assert dict(await one.read()) == {key: f"{key} of mem0" for key in keys}
+    assert dict(await two.read()) == {"a": ""}
+
+
+async def test_a_large_notebook(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of it is read, also beyond a page, and each key is found among many."""
+    monkeypatch.setattr(notebook_module, "PAGE", 7)
+    notebook = notebook_of(book)
+    claimed = {f"user:{n}": str(n) for n in range(60)}
+    for key, value in claimed.items():
+        await notebook.claim(key, value)
+    assert dict(await notebook.read()) == claimed
+    assert [await notebook.get(key) for key in list(claimed)[:20]] == list(claimed.values())[:20]
+
+
+async def test_a_listing_after_a_restart(book: Book) -> None:
+    """A new process that knows nothing lists what an earlier one put, since its scopes were claimed."""
+    store = ScopedStore(clock=book.clock)
+    async with custody_of(book, store) as custody:
+        for space in ("user:1", "user:2"):
+            await custody.write(value="x", space=space, actor=ACTOR)
+    other = store.handle()
+    assert [entry async for entry in other.list_entries()] == []
+    async with custody_of(book, other) as custody:
+        assert sorted([entry.scope or "" async for entry in other.list_entries()]) == ["user:1", "user:2"]
+        assert (await custody.repair(actor="ops", reason="look")).scanned == {"scoped": 2}
+
+
+async def test_an_orphan_in_a_scope_of_its_own(book: Book) -> None:
+    """A write that put and was never recorded left its scope claimed: the next process's sweep finds it."""
+    store = ScopedStore(clock=book.clock)
+    async with custody_of(book, store) as custody:
+        store.faults.lose_reply("put")
+        store.faults.refuse("find")
+        error = await error_of(custody.write(value="x", space="user:9", actor=ACTOR), StoreWriteFailed)
+        assert error.left == ["scoped"]
+    book.clock.advance(LATER)
+    other = store.handle()
+    async with custody_of(book, other) as custody:
+        result = await custody.repair(actor="ops", reason="after a crash", max_removals=10)
+        assert [(r.kind, r.outcome) for r in result.repaired] == [("orphan", "verified")]
+    assert store.snapshot() == {}
+
+
+async def test_a_ledger_that_is_gone_touches_no_store(book: Book) -> None:
+    """Where the scope cannot be claimed nothing is sent."""
+    store = ScopedStore(clock=book.clock)
+    async with custody_of(book, store) as custody:
+
+        async def broken(*_: object, **__: object) -> None:
+            raise LedgerError(name="l", problem="it is gone")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(book.ledger, "acquire", broken)
+            await error_of(custody.write(value="x", space="user:1", actor=ACTOR), StoreWriteFailed)
+    assert (store.snapshot(), store.calls["put"]) == ({}, 0)
+
+
+@pytest.mark.storages("sqlite", "jsonl", "postgres")
+async def test_of_racing_processes_one_names_each_scope(book: Book, ledger_url: str) -> None:
+    """Four processes that claim the same keys at once hear the same values, and each claim is one's."""
+    await book.ledger.close()
+    children = [Child("note", ledger_url, me, 40) for me in range(4)]
+    for child in children:
+        child.go()
+    reports = [child.report()["stands"] for child in children]
+    assert all(report == reports[0] for report in reports)
+    assert len(reports[0]) == 40
+    async with await Ledger.open(ledger_url) as ledger:
+        notebook = StoreNotebook(ledger, "memories", testing_runtime(clock=book.clock))
+        assert dict(await notebook.read()) == reports[0]
+
+
+@pytest.mark.parametrize("target", ["sqlite", "jsonl", "postgres"])
+async def test_a_move_takes_the_notebooks_along(
+    book: Book, tmp_path: Path, target: str, request: pytest.FixtureRequest
+) -> None:
+    """Where a ledger goes on, its stores know their scopes; where it was, nobody claims any more."""
+    url = f"{target}:///{tmp_path / 'moved.db'}"
+    if target == "postgres":
+        url = str(request.getfixturevalue("schema_url"))
+        if book.ledger.name.startswith("postgresql"):
+            url = f"{url}_moved"
+    store = ScopedStore(clock=book.clock)
+    async with custody_of(book, store) as custody:
+        await custody.write(value="x", space="user:1", actor=ACTOR)
+    async with AsyncExitStack() as stack:
+        runtime = testing_runtime(clock=book.clock)
+        identity = book.ledger.identity
+        moved = await stack.enter_async_context(
+            await Ledger.open(url, create=True, runtime=runtime, identity=identity)
+        )
+        await move(book.ledger, moved, "elsewhere")
+        other = store.handle()
+        custody = await stack.enter_async_context(AsyncCoordinator(moved, stores=[other], runtime=runtime))
+        assert (await custody.repair(actor="ops", reason="look")).scanned == {"scoped": 1}
+        assert await StoreNotebook(moved, "scoped", runtime).get("user:1") == "uuid of user:1"
+        await error_of(notebook_of(book).claim("user:2", "x"), LedgerMoved)
+        with needing("user:1"):
+            assert await notebook_of(book).get("user:1") == "uuid of user:1"
