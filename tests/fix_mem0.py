@@ -102,7 +102,9 @@ def open_memory(kind: Any, folder: Path, **changes: Any) -> Any:
 def close_memory(memory: Any) -> None:
     """Close a memory's history and give its folder free."""
     memory.close()
-    memory.vector_store.client.close()
+    client = getattr(memory.vector_store, "client", None)
+    if client is not None:
+        client.close()
 
 
 @pytest.fixture

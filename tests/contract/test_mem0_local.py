@@ -10,8 +10,11 @@ from typing import Any
 
 import httpx
 import pytest
+from fakes.faiss import Faiss
+from fix_mem0 import DIMENSIONS
 
 from custody_sync.adapters.mem0 import Mem0Store
+from custody_sync.model import Capability
 from custody_sync.testing import NotApplicable, StoreContract, StoreHooks, Trouble
 
 
@@ -122,6 +125,23 @@ class TestMemory(LocalHooks, StoreContract):
     def store(self, mem0_memory: Any) -> Mem0Store:
         """Return one on a fresh folder."""
         return self.adapter(mem0_memory)
+
+
+class TestMemoryThatFiltersLate(LocalHooks, StoreContract):
+    """Mem0's library on a vector store that filters after its cut, as with FAISS: a part is declared so."""
+
+    many = 330
+
+    @pytest.fixture
+    def store(self, mem0_memory: Any) -> Mem0Store:
+        """Return one whose vector store is exchanged."""
+        mem0_memory.vector_store.client.close()
+        mem0_memory.vector_store = Faiss(DIMENSIONS)
+        return self.adapter(mem0_memory)
+
+    async def put_unlabelled(self, store: Mem0Store, text: str) -> str:
+        """Say why a stranger's memory is not looked for."""
+        raise NotApplicable(store.capabilities[Capability.LIST_ENTRIES].reason)
 
 
 class TestAsyncMemory(LocalHooks, StoreContract):
