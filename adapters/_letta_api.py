@@ -25,7 +25,8 @@ T = TypeVar("T")
 
 _CLOUD = "letta.com"
 _GONE, _NOT_THERE, _TAKEN = 404, 400, 409
-_AT_MOST = 100
+AT_MOST = 100
+"""Archives or hits in one answer."""
 _CUT = "APIConnectionError"
 
 
@@ -109,14 +110,14 @@ class LettaCalls:
         """Return all archives, oldest first; `name` compares exactly."""
         found: list[Archive] = []
         list_page = self._client.archives.list
-        options: dict[str, Any] = {**only, "order": "asc", "limit": _AT_MOST}
+        options: dict[str, Any] = {**only, "order": "asc", "limit": AT_MOST}
         while True:
             page = await self._again(operation, lambda: list_page(**options))
             rows: list[Archive] = self._read(operation, lambda page: [*map(_archive, page.items)], page)
             known = {archive.id for archive in found}
             new = [archive for archive in rows if archive.id not in known]
             found += new
-            if not new or len(rows) < _AT_MOST:
+            if not new or len(rows) < AT_MOST:
                 return found
             options["after"] = rows[-1].id
 
@@ -182,7 +183,7 @@ class LettaCalls:
         return rows
 
     async def delete(self, archive: str, passage: str) -> bool:
-        """Delete a passage; gone already is as good. False if the archive does not have it but another has."""
+        """Delete a passage; gone already is as good. False if another archive has it."""
         delete = self._client.archives.passages.delete
         meaning = {_GONE: None, _NOT_THERE: False}
         said = await self._again("delete", lambda: delete(passage, archive_id=archive), meaning)
@@ -192,39 +193,39 @@ class LettaCalls:
         self, operation: str, agent: str, *, after: str | None, limit: int, search: str | None
     ) -> list[Passage]:
         """Return one page of an agent's archive, oldest first; 200 and empty for an agent nobody knows."""
-        list_page = self._client.agents.passages.list
+        list_page = self._client.agents.passages.with_raw_response.list
         options: dict[str, Any] = {"ascending": True, "limit": limit}
         options |= {} if after is None else {"after": after}
         options |= {} if search is None else {"search": search}
-        rows = await self._again(operation, lambda: list_page(agent, **options))
-        return self._read(operation, _passages, rows)
+        answer = await self._again(operation, lambda: list_page(agent, **options))
+        return self._read(operation, lambda raw: [*map(_row, raw.http_response.json())], answer)
 
     async def at(self, operation: str, archive: str, instant: datetime) -> list[Passage]:
         """Return up to 100 passages that were created at exactly that instant; no embedding is asked for."""
         when = {"start_date": instant, "end_date": instant}
-        return await self._found(operation, archive_id=archive, limit=_AT_MOST, **when)
+        return await self._found(operation, archive_id=archive, limit=AT_MOST, **when)
 
     async def nearest(
-        self, operation: str, query: str, *, archive: str | None = None, limit: int = _AT_MOST
+        self, operation: str, query: str, *, archive: str | None = None, limit: int = AT_MOST
     ) -> list[Passage]:
         """Return the nearest passages of an archive, or of everybody's; the server takes no more than 100."""
         of = {} if archive is None else {"archive_id": archive}
-        return await self._found(operation, query=query, limit=min(limit, _AT_MOST), **of)
+        return await self._found(operation, query=query, limit=min(limit, AT_MOST), **of)
 
-    async def recalled(self, operation: str, agent: str, query: str, top_k: int) -> list[tuple[str, str]]:
-        """Return id and text of what the agent's own search gives, as many as asked for."""
+    async def recalled(self, operation: str, agent: str, query: str, top_k: int) -> list[str]:
+        """Return the ids of what the agent's own search gives, as many as asked for."""
         search = self._client.agents.passages.search
         found = await self._again(operation, lambda: search(agent, query=query, top_k=top_k))
-        return self._read(
-            operation, lambda found: [(str(row.id), str(row.content)) for row in found.results], found
-        )
+        return self._read(operation, lambda found: [str(row.id) for row in found.results], found)
 
     # --- inside ----------------------------------------------------------------------------
 
     async def _found(self, operation: str, **asked: Any) -> list[Passage]:
-        search = self._client.passages.search
-        rows = await self._again(operation, lambda: search(**asked))
-        return self._read(operation, lambda rows: [_passage(row.passage) for row in rows], rows)
+        search = self._client.passages.with_raw_response.search
+        answer = await self._again(operation, lambda: search(**asked))
+        return self._read(
+            operation, lambda raw: [_row(hit["passage"]) for hit in raw.http_response.json()], answer
+        )
 
     async def _once(self, operation: str, call: Callable[[], Any]) -> Any:
         return await translated(self._store, operation, self._run(call))
@@ -258,7 +259,7 @@ class LettaCalls:
         """Refuse an answer without the fields it must have: the client passes on whatever came."""
         try:
             return read(answer)
-        except (AttributeError, TypeError):
+        except (AttributeError, KeyError, TypeError, ValueError):
             failure = self._unusable(operation)
         raise failure
 
@@ -268,7 +269,7 @@ class LettaCalls:
 
 def _meant(error: Exception, meaning: Mapping[int, object]) -> object:
     status = status_of(error)
-    if status in meaning:
+    if status is not None and status in meaning:
         return meaning[status]
     raise error
 
@@ -299,22 +300,31 @@ def _archive(row: Any) -> Archive:
 
 
 def _passage(row: Any) -> Passage:
-    # What the client cannot parse it hands on as it came.
-    at = row.created_at if isinstance(row.created_at, datetime) else None
-    aware = at.replace(tzinfo=UTC) if at is not None and at.tzinfo is None else at
-    return Passage(
-        id=str(row.id),
-        archive=row.archive_id,
-        text=str(row.text),
-        metadata=row.metadata,
-        created_at=None if aware is None else aware.astimezone(UTC),
-    )
+    return _row(row.to_dict(mode="json"))
 
 
 def _passages(rows: Any) -> list[Passage]:
-    if isinstance(rows, str):
-        raise TypeError("text where a list belongs")
     return [_passage(row) for row in rows]
 
 
-__all__ = ["Archive", "LettaCalls", "NewPassage", "Passage"]
+def _row(row: Mapping[str, Any]) -> Passage:
+    # Rows are read as plain JSON: of each the client would make objects for the model's settings too.
+    metadata = row.get("metadata")
+    return Passage(
+        id=str(row["id"]),
+        archive=row.get("archive_id"),
+        text=str(row["text"]),
+        metadata=metadata if isinstance(metadata, Mapping) else None,
+        created_at=_instant(row.get("created_at")),
+    )
+
+
+def _instant(raw: object) -> datetime | None:
+    try:
+        at = datetime.fromisoformat(str(raw))
+        return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+    except (OverflowError, ValueError):
+        return None
+
+
+__all__ = ["AT_MOST", "Archive", "LettaCalls", "NewPassage", "Passage"]

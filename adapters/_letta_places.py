@@ -130,7 +130,7 @@ class ArchivePlaces:
         return known
 
     async def reads(self, operation: str, place: Place) -> bool:
-        """Ask which archive the agent has: of an agent that was deleted Letta lists nothing, without an error."""
+        """Ask which archive the agent has: of a deleted agent Letta lists nothing, without an error."""
         archive = place.archive.id
         agent = await self.reader(operation, place)
         if any(one.id == archive for one in await self._calls.archives_of(operation, agent)):

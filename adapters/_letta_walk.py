@@ -7,11 +7,12 @@ again: an empty page then means a lost cursor and never an end.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from custody_sync.adapters._letta_api import LettaCalls, Passage
 from custody_sync.adapters._letta_places import Place, Places
 from custody_sync.errors import StoreUnavailable
+from custody_sync.model import Entry
 
 _PROBE = 500
 
@@ -32,7 +33,7 @@ class Walks:
         self._places = places
         self._page_size = page_size
 
-    async def walk(self, operation: str, place: Place, search: str | None = None) -> AsyncIterator[Passage]:
+    async def walk(self, operation: str, place: Place, search: str | None = None) -> AsyncGenerator[Passage]:
         """Yield every passage once, oldest first; with `search` those whose text is like it.
 
         Nothing is held but ids, and what was yielded may be deleted at once.
@@ -66,15 +67,24 @@ class Walks:
             asked.add(after)
             after = page[-2].id if len(page) > 1 else after
 
+    def entry(self, place: Place, passage: Passage, *, with_text: bool = True) -> Entry:
+        """Read the label back."""
+        return Entry.from_metadata(
+            passage.metadata,
+            store=self._store,
+            external_id=passage.id,
+            scope=place.scope,
+            text=passage.text if with_text else None,
+            created_at=passage.created_at,
+        )
+
     async def _page(
         self, operation: str, place: Place, after: str | None, search: str | None
     ) -> list[Passage]:
         """Return a page; an empty one only where the agent that was asked does have the archive."""
         for _ in range(2):
             agent = await self._places.reader(operation, place)
-            page = await self._calls.page(
-                operation, agent, after=after, limit=self._page_size, search=search
-            )
+            page = await self._calls.page(operation, agent, after=after, limit=self._page_size, search=search)
             is_ours = all(row.archive in (None, place.archive.id) for row in page)
             if page and is_ours:
                 return page

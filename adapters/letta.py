@@ -9,7 +9,6 @@ repository archived: https://github.com/letta-ai/letta.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
@@ -17,10 +16,11 @@ from contextlib import aclosing
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from custody_sync.adapters._letta_api import LettaCalls, NewPassage, Passage
+from custody_sync.adapters._letta_api import AT_MOST, LettaCalls, NewPassage, Passage
 from custody_sync.adapters._letta_places import AgentPlaces, ArchivePlaces, Place, Places
-from custody_sync.adapters._letta_walk import Walks, like
-from custody_sync.adapters._pgvector_together import Together
+from custody_sync.adapters._letta_proof import Proof
+from custody_sync.adapters._letta_turns import InTurn
+from custody_sync.adapters._letta_walk import Walks
 from custody_sync.adapters._scopes import Scope, Scoping
 from custody_sync.errors import InvalidInput, NoProof, StoreRefused, StoreUnavailable
 from custody_sync.model import SOURCE, Capability, Entry, Fact, Hit, Label, Level, Limits, Support
@@ -31,12 +31,8 @@ if TYPE_CHECKING:
 
 _OURS = ("source:", "fact_id:", "ledger:")
 _BATCH = 50
-_HITS = 100
 _SIDE_BY_SIDE = 8
 _REMEMBERED = 10_000
-# How many hits an agent's own search is asked for until it has shown everything.
-_WIDER = (1_000, 10_000, 100_000, 1_000_000)
-_LONGEST_QUERY = 1_000
 
 
 class LettaStore:
@@ -87,7 +83,9 @@ class LettaStore:
         self._places: Places
         if agent is not None:
             if archive is not None or model is not None or embedding is not None:
-                problem = "an agent has an archive and models of its own; leave out archive, model and embedding"
+                problem = (
+                    "an agent has an archive and models of its own; leave out archive, model and embedding"
+                )
                 raise InvalidInput(field="agent", problem=problem)
             self._scope = Scope("agent", agent)
             self._places = AgentPlaces(name, self._calls, self._scope)
@@ -95,14 +93,15 @@ class LettaStore:
             self._scope = Scope("archive", "{space}" if archive is None else archive)
             if not model or not embedding:
                 problem = (
-                    "Letta lists an archive only through an agent: name the handles of a model and an embedding "
-                    "model (client.models.list(), client.models.embeddings.list()), or an agent= of yours"
+                    "Letta lists an archive only through an agent: name the handles of a model and an "
+                    "embedding model, as client.models.list() and client.models.embeddings.list() show them, "
+                    "or an agent= of yours"
                 )
                 raise InvalidInput(field="model" if not model else "embedding", problem=problem)
             self._places = ArchivePlaces(name, self._calls, self._scope, model=model, embedding=embedding)
         self._walks = Walks(name, self._calls, self._places, page_size)
-        self._page_size = page_size
-        self._found = Together(self._find_all)
+        self._proof = Proof(name, self._calls, self._places, self._walks, page_size)
+        self._found = InTurn(self._find_all)
         self._recent: OrderedDict[str, str] = OrderedDict()
         self.capabilities = _capabilities(self._scope, cloud)
 
@@ -124,7 +123,7 @@ class LettaStore:
                 raise
             place = await self._places.home(scope)
             made = await self._calls.create(place.archive.id, new)
-        return (self._confirmed("put", label, new, made),)
+        return (self._confirmed("put", place, new, made),)
 
     async def put_many(self, items: Sequence[tuple[Fact, Label]]) -> Sequence[Sequence[str]]:
         """Store many passages, those of one scope in transactions of fifty."""
@@ -141,7 +140,7 @@ class LettaStore:
                 some = numbers[start : start + size]
                 rows = await self._store_batch(place, [new[n] for n in some])
                 for n, row in zip(some, rows, strict=True):
-                    made[n] = self._confirmed("put_many", items[n][1], new[n], row)
+                    made[n] = self._confirmed("put_many", place, new[n], row)
         return [(made[n],) for n in range(len(items))]
 
     async def delete(self, entry: Entry) -> None:
@@ -170,16 +169,15 @@ class LettaStore:
         for place in await self._places.everywhere("list_entries"):
             async with aclosing(self._walks.walk("list_entries", place)) as passages:
                 async for passage in passages:
-                    yield self._entry(place, passage, with_text=False)
+                    yield self._walks.entry(place, passage, with_text=False)
 
     async def verify_deleted(self, entry: Entry) -> bool:
         """Ask the listing and, while the text is known, the search too; True only if all miss the entry."""
         places = await self._places_of("verify_deleted", entry)
         if not places:
-            raise self._no_proof("NoSuchArchive")
+            raise NoProof(store=self.name, operation="verify_deleted", cause="NoSuchArchive")
         for place in places:
-            is_there = self._is_shown(place, entry, entry.text) if entry.text else self._is_listed(place, entry)
-            if await is_there:
+            if await self._proof.is_there(place, entry):
                 return False
         return True
 
@@ -195,8 +193,8 @@ class LettaStore:
             places = [place for some in found for place in some]
         wanted = None if spaces is None else frozenset(spaces)
         hits: dict[str, Hit] = {}
-        for place, passage in await self._ranked(query, k if wanted is None else _HITS, places):
-            entry = self._entry(place, passage)
+        for place, passage in await self._ranked(query, k if wanted is None else AT_MOST, places):
+            entry = self._walks.entry(place, passage)
             is_ours = wanted is None or entry.space in wanted
             if is_ours or (entry.space is None and self._scope.is_per_space):
                 hits.setdefault(passage.id, Hit(entry=entry))
@@ -211,65 +209,11 @@ class LettaStore:
         if not entries:
             return ()
         return (
-            "Letta's Postgres keeps deleted passages on disk until VACUUM, and in its log and backups by their "
-            "own retention.",
+            "Letta's Postgres keeps deleted passages on disk until VACUUM, and in its log and backups by "
+            "their own retention.",
             "What an agent has recalled stands in its message history, which a deletion of the passage does "
             "not reach.",
         )
-
-    # --- proof -----------------------------------------------------------------------------
-
-    async def _is_shown(self, place: Place, entry: Entry, text: str) -> bool:
-        """Look for the id among the passages with this text, then in what the search serves for it."""
-        async with aclosing(self._walks.walk("verify_deleted", place, like(text))) as passages:
-            async for passage in passages:
-                if passage.id == entry.external_id:
-                    return True
-        hits = await self._calls.nearest("verify_deleted", text, archive=place.archive.id)
-        if any(hit.id == entry.external_id for hit in hits):
-            return True
-        falls_off = place.archive.is_native and not _alike(hits[-1].text, text) if hits else True
-        if len(hits) < _HITS or falls_off:
-            return False
-        return await self._is_recalled(place, entry, text)
-
-    async def _is_recalled(self, place: Place, entry: Entry, text: str) -> bool:
-        """Ask the agent's own search, which has no upper bound, until it shows everything there is."""
-        agent = await self._places.reader("verify_deleted", place)
-        for top_k in _WIDER:
-            rows = await self._calls.recalled("verify_deleted", agent, text[:_LONGEST_QUERY], top_k)
-            if any(key == entry.external_id for key, _ in rows):
-                return True
-            if len(rows) < top_k:
-                return False
-        raise self._no_proof("TooManyHits")
-
-    async def _is_listed(self, place: Place, entry: Entry) -> bool:
-        """Read the archive; a long one only as far as it takes to see that it can be asked by instant.
-
-        We date a passage with the label's own instant, and no call changes that. Where the first
-        page shows it, the passages of that one instant are all that has to be looked at.
-        """
-        if not place.archive.is_native:
-            # Its search reads a copy that no question without the text reaches.
-            raise self._no_proof("TextUnknown")
-        read, dated = 0, set[bool]()
-        async with aclosing(self._walks.walk("verify_deleted", place)) as passages:
-            async for passage in passages:
-                if passage.id == entry.external_id:
-                    return True
-                read += 1
-                one = self._entry(place, passage)
-                if one.stored_at is not None:
-                    dated.add(one.stored_at == one.created_at)
-                if read == self._page_size and dated == {True} and entry.stored_at is not None:
-                    rows = await self._calls.at("verify_deleted", place.archive.id, entry.stored_at)
-                    if len(rows) < _HITS:
-                        return any(row.id == entry.external_id for row in rows)
-        return False
-
-    def _no_proof(self, cause: str) -> NoProof:
-        return NoProof(store=self.name, operation="verify_deleted", cause=cause)
 
     # --- inside ----------------------------------------------------------------------------
 
@@ -291,9 +235,9 @@ class LettaStore:
             return [await self._calls.create(place.archive.id, new[0])]
         return await self._calls.create_many(place.archive.id, new)
 
-    def _confirmed(self, operation: str, label: Label, new: NewPassage, made: Passage) -> str:
-        """Return the id of what was stored, if it is what was sent."""
-        if made.text != new.text or made.created_at != label.stored_at:
+    def _confirmed(self, operation: str, place: Place, new: NewPassage, made: Passage) -> str:
+        """Return the id of what was stored, if it is what was sent, at the instant that was named."""
+        if made.text != new.text or not self._proof.saw(place, self._walks.entry(place, made)):
             raise StoreUnavailable(store=self.name, operation=operation, cause="StoredAltered")
         return made.id
 
@@ -323,16 +267,14 @@ class LettaStore:
         async def read(place: Place) -> None:
             async with limit, aclosing(self._walks.walk("find", place)) as passages:
                 async for passage in passages:
-                    entry = self._entry(place, passage)
+                    entry = self._walks.entry(place, passage)
                     if entry.fact_id in found:
                         found[entry.fact_id].append(entry)
 
         await asyncio.gather(*map(read, places))
         return [found[fact_id] for fact_id in fact_ids]
 
-    async def _ranked(
-        self, query: str, k: int, places: Sequence[Place]
-    ) -> Iterable[tuple[Place, Passage]]:
+    async def _ranked(self, query: str, k: int, places: Sequence[Place]) -> Iterable[tuple[Place, Passage]]:
         """Return the nearest passages of these archives, best first as far as the server can tell."""
         of = {place.archive.id: place for place in places}
         best: list[tuple[Place, Passage]] = []
@@ -352,34 +294,22 @@ class LettaStore:
         answers = await asyncio.gather(*map(ask, of.values()))
         return best + [hit for rank in zip_longest(*answers) for hit in rank if hit is not None]
 
-    def _entry(self, place: Place, passage: Passage, *, with_text: bool = True) -> Entry:
-        return Entry.from_metadata(
-            passage.metadata,
-            store=self.name,
-            external_id=passage.id,
-            scope=place.scope,
-            text=passage.text if with_text else None,
-            created_at=passage.created_at,
-        )
 
-
-def _alike(one: str, other: str) -> bool:
-    """Tell whether an embedding model may see the same in two texts: the same words, in any order."""
-    return set(re.findall(r"\w+", one.casefold())) == set(re.findall(r"\w+", other.casefold()))
-
-
-def _checked_tags(tags: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(tags, str) or not all(isinstance(tag, str) and tag.strip() for tag in tags):
+def _checked_tags(given: Sequence[object]) -> tuple[str, ...]:
+    tags = [] if isinstance(given, str) else [tag for tag in given if isinstance(tag, str) and tag.strip()]
+    if len(tags) != len(given):
         raise InvalidInput(field="tags", problem="must be a list of texts that are not empty")
     for tag in tags:
         if tag.startswith(_OURS):
-            problem = f"{tag!r} begins like a tag of custody-sync ({', '.join(_OURS)}); call it something else"
+            problem = (
+                f"{tag!r} begins like a tag of custody-sync ({', '.join(_OURS)}); call it something else"
+            )
             raise InvalidInput(field="tags", problem=problem)
     return tuple(tags)
 
 
 def _capabilities(scope: Scope, cloud: bool) -> Mapping[Capability, Support]:
-    reason = f"Letta serves at most {_HITS} hits, and without scores"
+    reason = f"Letta serves at most {AT_MOST} hits, and without scores"
     if not scope.is_per_space:
         reason += "; it cannot filter by space, so spaces in one archive are told apart after that cut"
     found = {

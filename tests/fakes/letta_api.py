@@ -10,83 +10,23 @@ import json
 import re
 import threading
 import uuid
-from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from math import sqrt
 from typing import Any, TypeAlias
 
 import httpx
 import respx
 from letta_client import AsyncLetta, Letta
 
+from fakes.letta_rows import Faults, Passage, config, instant, like, nearness, tagged, words
+
 BASE_URL = "http://letta.test"
 MODEL, EMBEDDING = "openai-proxy/gpt-4o-mini", "openai/text-embedding-3-small"
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+_ENDS = (("start_date", "1900-01-01T00:00:00Z"), ("end_date", "9000-01-01T00:00:00Z"))
 
 Answer: TypeAlias = tuple[int, Any]
-
-
-@dataclass(slots=True)
-class Faults:
-    """What the service does wrong: for so many requests each, or `math.inf`."""
-
-    lag: float = 0
-    """For how many searches a passage that is deleted from now on is still served."""
-    search_fails: float = 0
-    throttled: float = 0
-    fails_after: float = 0
-    lost_reply: float = 0
-    empty_body: float = 0
-    reset: float = 0
-    skips: float = 0
-    """That many listings leave out the first row of their second page."""
-    repeats: bool = False
-    lying_delete: bool = False
-    setup_fails_after: float = 0
-    """Creations of archives and agents are committed and answered with 500."""
-    before: dict[str, Callable[[], None]] = field(default_factory=dict)
-    """What happens just before the next request of an operation, such as another program's delete."""
-
-    def take(self, name: str) -> bool:
-        """Tell whether this request is hit, and count it."""
-        left: float = getattr(self, name)
-        setattr(self, name, max(left - 1, 0))
-        return left > 0
-
-
-@dataclass(slots=True)
-class _Passage:
-    id: str
-    archive: str
-    text: str
-    metadata: dict[str, Any]
-    tags: list[str] | None
-    created_at: datetime
-    words: Counter[str]
-    until: float = 0
-    """Up to which search a deleted one is still served."""
-
-    def wire(self) -> dict[str, Any]:
-        """Return it as the server does; the embedding, 4096 numbers there, is short here."""
-        at = _instant(self.created_at)
-        nothing = dict.fromkeys(("source_id", "file_id", "file_name"))
-        return {
-            "id": self.id,
-            "text": self.text,
-            "archive_id": self.archive,
-            "organization_id": "org-00000000-0000-4000-8000-000000000000",
-            "created_at": at,
-            "updated_at": at,
-            "is_deleted": False,
-            "metadata": self.metadata,
-            "tags": self.tags,
-            "embedding": [0.0, 0.0],
-            "embedding_config": {"embedding_dim": 384, "embedding_model": "text-embedding-3-small"},
-            **nothing,
-        }
 
 
 class LettaApi:
@@ -98,8 +38,8 @@ class LettaApi:
         self.archives: dict[str, dict[str, Any]] = {}
         self.agents: dict[str, dict[str, Any]] = {}
         self.attached: dict[str, str] = {}
-        self.passages: dict[str, _Passage] = {}
-        self._ghosts: list[_Passage] = []
+        self.passages: dict[str, Passage] = {}
+        self._ghosts: list[Passage] = []
         self._searches = 0
         self._is_cut = False
         self._ticks = 0
@@ -160,6 +100,9 @@ class LettaApi:
             return httpx.Response(429, headers={"retry-after": "0"}, json={"detail": "Too many requests"})
         if hook := self.faults.before.pop(operation, None):
             hook()
+        if operation in self.faults.answers:
+            status, answer = self.faults.answers.pop(operation)
+            return httpx.Response(status, json=answer)
         if operation in ("search", "agent_search") and self.faults.take("search_fails"):
             return self._failed()
         body = json.loads(request.content) if request.content else {}
@@ -207,9 +150,9 @@ class LettaApi:
             "id": f"archive-{uuid.uuid4()}",
             "name": body["name"],
             "description": body.get("description"),
-            "created_at": _instant(self._now()),
+            "created_at": instant(self._now()),
             "vector_db_provider": "native",
-            "embedding_config": body.get("embedding_config") or _config(body.get("embedding")),
+            "embedding_config": body.get("embedding_config") or config(body.get("embedding")),
             "metadata": None,
         }
         self.archives[made["id"]] = made
@@ -227,8 +170,10 @@ class LettaApi:
             rows.reverse()
         after = asked.get("after")
         if after is not None:
+            if after not in self.archives:
+                return _missing("Archive", after)
             ids = [row["id"] for row in rows]
-            rows = rows[ids.index(after) + 1 :] if after in ids else []
+            rows = rows[ids.index(after) + 1 :]
         return 200, rows[: int(asked.get("limit", 50))]
 
     def _retrieve_archive(self, request: httpx.Request, _: Any, archive: str) -> Answer:
@@ -251,7 +196,7 @@ class LettaApi:
             "id": f"agent-{uuid.uuid4()}",
             "name": body["name"],
             "embedding": EMBEDDING,
-            "embedding_config": _config(EMBEDDING),
+            "embedding_config": config(EMBEDDING),
             "tags": body.get("tags", []),
         }
         self.agents[made["id"]] = made
@@ -282,19 +227,19 @@ class LettaApi:
         self._ticks += 1
         return _EPOCH + timedelta(microseconds=self._ticks)
 
-    def _store(self, archive: str, body: dict[str, Any], now: datetime | None = None) -> _Passage:
+    def _store(self, archive: str, body: dict[str, Any], now: datetime | None = None) -> Passage:
         given = body.get("created_at")
         at = datetime.fromisoformat(given) if given else now or self._now()
         text = body["text"].replace("\x00", "")
         tags = body.get("tags")
-        made = _Passage(
+        made = Passage(
             id=f"passage-{uuid.uuid4()}",
             archive=archive,
             text=text,
             metadata=json.loads(json.dumps(body.get("metadata") or {})),
             tags=list(set(tags)) if tags else None,
             created_at=at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC),
-            words=_words(text),
+            words=words(text),
         )
         self.passages[made.id] = made
         return made
@@ -334,7 +279,7 @@ class LettaApi:
                 self._ghosts.append(held)
         return 204, None
 
-    def _of_archive(self, archive: str | None) -> list[_Passage]:
+    def _of_archive(self, archive: str | None) -> list[Passage]:
         rows = [row for row in self.passages.values() if archive in (None, row.archive)]
         return sorted(rows, key=lambda row: (row.created_at, row.id))
 
@@ -342,7 +287,7 @@ class LettaApi:
         asked = request.url.params
         rows = self._of_archive(self.attached[agent]) if agent in self.attached else []
         if search := asked.get("search"):
-            rows = [row for row in rows if _like(row.text, search)]
+            rows = [row for row in rows if like(row.text, search)]
         limit, after = int(asked.get("limit", 100)), asked.get("after")
         if limit < 0 or asked.get("ascending", "true") != "true" or asked.get("before"):
             return 500, None
@@ -359,7 +304,7 @@ class LettaApi:
 
     # --- search ----------------------------------------------------------------------------
 
-    def _nearest(self, archive: str | None, query: str | None) -> list[_Passage]:
+    def _nearest(self, archive: str | None, query: str | None) -> list[Passage]:
         rows = self._of_archive(archive)
         if not query:
             return rows
@@ -367,8 +312,8 @@ class LettaApi:
             row for row in self._ghosts if row.until > self._searches and archive in (None, row.archive)
         ]
         self._searches += 1
-        words = _words(query)
-        return sorted([*rows, *served], key=lambda row: -_nearness(words, row.words))
+        asked = words(query)
+        return sorted([*rows, *served], key=lambda row: -nearness(asked, row.words))
 
     def _search(self, request: httpx.Request, body: Any) -> Answer:
         limit, archive, query = body.get("limit", 50), body.get("archive_id"), body.get("query")
@@ -380,9 +325,10 @@ class LettaApi:
             archive = self.attached.get(agent, "none")
         elif query and archive is not None and archive not in self.archives:
             return _missing("Archive", archive)
-        rows = self._nearest(archive, query)[:limit]
+        first, last = (datetime.fromisoformat(body.get(name) or end) for name, end in _ENDS)
+        rows = [row for row in self._nearest(archive, query) if first <= row.created_at <= last][:limit]
         # The tags are compared after the cut.
-        rows = _tagged(rows, body.get("tags"), body.get("tag_match_mode", "any"))
+        rows = tagged(rows, body.get("tags"), body.get("tag_match_mode", "any"))
         return 200, [{"passage": row.wire(), "score": 0.0, "metadata": {}} for row in rows]
 
     def _agent_search(self, request: httpx.Request, _: Any, agent: str) -> Answer:
@@ -391,10 +337,12 @@ class LettaApi:
             return 200, {"results": [], "count": 0}
         if agent not in self.agents:
             return 404, {"detail": f"Agent with ID {agent} not found"}
-        rows = self._nearest(self.attached.get(agent, "none"), asked["query"])[: int(asked.get("top_k", 5))]
-        rows = _tagged(rows, asked.get_list("tags"), asked.get("tag_match_mode", "any"))
+        rows = self._nearest(self.attached.get(agent, "none"), asked["query"])
+        # Nought is no limit, here as in a listing.
+        rows = rows[: int(asked.get("top_k", 5)) or None]
+        rows = tagged(rows, asked.get_list("tags"), asked.get("tag_match_mode", "any"))
         results = [
-            {"id": row.id, "timestamp": _instant(row.created_at), "content": row.text, "tags": row.tags or []}
+            {"id": row.id, "timestamp": instant(row.created_at), "content": row.text, "tags": row.tags or []}
             for row in rows
         ]
         return 200, {"results": results, "count": len(results)}
@@ -419,42 +367,8 @@ _ROUTES: tuple[tuple[str, str, str, Callable[..., Answer]], ...] = (
 )
 
 
-def _instant(at: datetime) -> str:
-    return at.isoformat().replace("+00:00", "Z")
-
-
-def _config(handle: str | None) -> dict[str, Any] | None:
-    if handle is None:
-        return None
-    known = {"embedding_endpoint_type": "openai", "embedding_model": "text-embedding-3-small"}
-    return {**known, "embedding_dim": 384, "handle": handle}
-
-
 def _missing(what: str, key: str) -> Answer:
     return 404, {"detail": f"{what} with id {key} not found in database."}
-
-
-def _words(text: str) -> Counter[str]:
-    return Counter(re.findall(r"\w+", text.lower()))
-
-
-def _nearness(one: Counter[str], other: Counter[str]) -> float:
-    sizes = sqrt(sum(n * n for n in one.values()) * sum(n * n for n in other.values()))
-    return sum(n * other[word] for word, n in one.items()) / sizes if sizes else 0.0
-
-
-def _like(text: str, wanted: str) -> bool:
-    """Compare as LIKE does: without case, % for anything, _ for one character, \\ for the next as it is."""
-    parts = re.findall(r"\\.|.", wanted.lower(), re.DOTALL)
-    pattern = "".join({"%": ".*", "_": "."}.get(part, re.escape(part[-1])) for part in parts)
-    return re.search(pattern, text.lower(), re.DOTALL) is not None
-
-
-def _tagged(rows: Iterable[_Passage], tags: list[str] | None, mode: str) -> list[_Passage]:
-    if not tags:
-        return list(rows)
-    enough = all if mode == "all" else any
-    return [row for row in rows if enough(tag in (row.tags or ()) for tag in tags)]
 
 
 __all__ = ["BASE_URL", "EMBEDDING", "MODEL", "Faults", "LettaApi"]
