@@ -48,6 +48,8 @@ class Engine:
     """Whether a filter comes before the cut of a search, so that a short answer is a whole one."""
     looks_at_all: bool
     """Whether a search that asks for as many rows as there are looks at every one of them."""
+    makes_its_table: bool
+    """Whether its table is made by the first call, which fails for all but one of several at once."""
     leaves: tuple[str, ...]
     lock: threading.Lock | None
     """Held by whoever calls a Qdrant that runs inside this process."""
@@ -70,6 +72,7 @@ def engine_of(memory: Any) -> Engine:
         enumerates=kind in ("qdrant", "chroma", "pgvector"),
         filters_first=kind in ("qdrant", "chroma") or (kind == "pgvector" and not indexed),
         looks_at_all=kind == "faiss",
+        makes_its_table=kind == "pgvector",
         leaves=_leaves(memory, kind, is_local=home is not None),
         lock=_lock_of(home) if home is not None else None,
     )

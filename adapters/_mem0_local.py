@@ -7,6 +7,7 @@ is checked again: some stores drop filters they do not know (https://github.com/
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from typing import Any
@@ -55,6 +56,8 @@ class Local:
         self._page_size = page_size
         self._blocking = is_blocking(memory)
         self._engine = engine_of(memory)
+        self._is_ready = not self._engine.makes_its_table
+        self._making = threading.Lock()
         self.leaves = self._engine.leaves
         self.capabilities = _capabilities(self._engine)
 
@@ -203,6 +206,8 @@ class Local:
         return await self._search("verify_deleted", text, only, top_k, show_expired=True, explain=True)
 
     async def _ask(self, operation: str, method: str, *args: Any, **options: Any) -> Any:
+        if not self._is_ready:
+            await translated(self._name, operation, self._threads.run(self._make_table))
         call = partial(getattr(self._memory, method), *args, **options)
         if self._blocking:
             return await self._in_process(operation, call)
@@ -211,6 +216,13 @@ class Local:
             # if whoever asked has gone.
             return await self._in_process(operation, lambda: asyncio.run(call()))
         return await translated(self._name, operation, call())
+
+    def _make_table(self) -> None:
+        """Let one reading go first: mem0ai 2.2.1 makes the table at the first call, and holds no lock."""
+        with self._making:
+            if not self._is_ready:
+                self._memory.vector_store.list(top_k=1)
+                self._is_ready = True
 
     async def _in_process(self, operation: str, call: Callable[[], Any]) -> Any:
         lock = self._engine.lock
