@@ -132,11 +132,17 @@ def _rules(ran: list[Row], titles: dict[str, str]) -> Iterator[str]:
     yield from _table(["", "rule", *(row["letter"] for row in ran)], rows)
     yield ""
     yield from reasons.lines()
-    crowds = {(row["crowd"], row["bulk"]) for row in ran}
-    for crowd, bulk in sorted(crowds, reverse=True):
-        who = ", ".join(row["letter"] for row in ran if (row["crowd"], row["bulk"]) == (crowd, bulk))
-        yield f"\nOn {who} a crowd is {crowd} equal texts, and a long listing {bulk} entries."
+    for crowd, bulk, many in sorted({_scale(row) for row in ran}, reverse=True):
+        who = ", ".join(row["letter"] for row in ran if _scale(row) == (crowd, bulk, many))
+        yield (
+            f"\nOn {who} a crowd is {crowd} equal texts, a long listing {bulk} entries, "
+            f"a full store {many:,}."
+        )
     yield ""
+
+
+def _scale(row: Row) -> tuple[int, int, int]:
+    return row["crowd"], row["bulk"], row.get("many", 0)
 
 
 def _mark(result: Row, reasons: Reasons) -> str:

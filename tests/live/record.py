@@ -72,6 +72,7 @@ def _fresh(kind: type[Live]) -> dict[str, Any]:
         "versions": {name: _version(name) for name in engine.packages},
         "crowd": kind.crowd,
         "bulk": kind.bulk,
+        "many": kind.many,
         "capabilities": {},
         "limits": {},
         "rules": {},

@@ -36,12 +36,14 @@ class Wire:
         is_delete: a request that deletes a memory.
         is_put: a request that stores one.
         deleted: what the server answers a deletion with.
+        is_aside: a request that no call waits for; troubles that come to any request leave it alone.
     """
 
     is_search: Told
     is_delete: Told
     is_put: Told
     deleted: Callable[[], httpx.Response] = lambda: httpx.Response(204)
+    is_aside: Told = lambda request: False
     left: Counter[Trouble] = field(default_factory=Counter)
 
     def bend(self, trouble: Trouble, times: float = 1) -> None:
@@ -54,6 +56,8 @@ class Wire:
 
     def before(self, request: httpx.Request) -> httpx.Response | None:
         """Return an answer that keeps the request from the server, or None."""
+        if self.is_aside(request):
+            return None
         if self._takes(Trouble.RESET):
             raise httpx.ConnectError("the connection was reset", request=request)
         if self._takes(Trouble.THROTTLED):

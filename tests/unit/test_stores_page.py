@@ -36,6 +36,7 @@ def engine(**other: Any) -> dict[str, Any]:
         "versions": {"client": "1.2"},
         "crowd": 301,
         "bulk": 130,
+        "many": 1234,
         "capabilities": {"find": {"level": "full", "reason": ""}},
         "limits": {"text_chars": 8000, "text_bytes": None},
         "rules": {"C-01": {"verdict": "passed", "reason": ""}},
