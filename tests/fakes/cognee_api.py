@@ -237,7 +237,7 @@ def raw(server: CogneeServer, request: httpx.Request, found: re.Match[str]) -> h
     dataset = server.may_use(found[1])
     if dataset is None:
         return _unreadable()
-    if found[2] not in dataset.items:
+    if found[2] not in dataset.items or found[2] in server.lost_files:
         detail = f"Data ({found[2]}) not found in dataset ({found[1]}). [DataNotFoundError]"
         return _refusal(404, detail)
     return httpx.Response(200, content=dataset.items[found[2]].text.encode())

@@ -110,6 +110,8 @@ class CogneeState:
         self.history: list[dict[str, Any]] = []
         self.logins = 0
         self.user_id = str(uuid.uuid4())
+        self.lost_files: set[str] = set()
+        """Data ids whose file is not on the server's disk any more."""
         self.tokens: set[str] = set()
         self.api_keys: set[str] = set()
         self._embed = embed or WordEmbedder(128)

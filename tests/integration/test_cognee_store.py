@@ -448,6 +448,16 @@ async def test_a_file_that_is_left_is_not_gone(bench: Bench) -> None:
     assert not await bench.store.verify_deleted(put.entries[0])
 
 
+async def test_a_row_without_its_file_is_not_gone(bench: Bench) -> None:
+    """A 404 for the file may mean that the disk lost it: the row, and with it the label, is still there."""
+    put = await bench.put("only a row")
+    bench.server.lost_files.update(put.ids)
+    dataset = bench.server.dataset("user:1")
+    dataset.chunks, dataset.items[put.ids[0]].is_indexed = [], False
+    assert not await bench.store.verify_deleted(put.entries[0])
+    assert [entry.text for entry in await bench.store.find(put.fact.fact_id)] == [None]
+
+
 @pytest.mark.parametrize("body", ["null", "[1]", "{}", "<html>", '[{"dataset_id": 1, "search_result": []}]'])
 async def test_an_unreadable_answer_is_no_answer(bench: Bench, body: str) -> None:
     """What a proxy makes of an answer is an outage, never an empty store."""
