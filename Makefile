@@ -1,7 +1,7 @@
 # Each target makes what it needs; nothing has to be installed first but Python 3.11 or newer, git and make.
 # PYTHON=/path/to/python names the interpreter when the first suitable one on PATH is not wanted.
 .NOTPARALLEL:
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test lint bench live clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -14,6 +14,7 @@ help:
 	@echo "make test    run every test (RINGS=tests/unit for one ring)"
 	@echo "make lint    run ruff, mypy, basedpyright and import-linter"
 	@echo "make bench   run the benchmarks"
+	@echo "make live    try every store on its real engine (heavy; LIVE=letta for one part); writes docs/stores.md"
 	@echo "make clean   remove what these targets made"
 
 demo: $(VENV)/.has-demo
@@ -33,8 +34,12 @@ lint: $(VENV)/.has-lint
 bench: $(VENV)/.has-demo
 	@set -e; for script in benchmarks/[!_]*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
 
+# Not a part of anything else: it installs whole servers, and takes the better part of an hour.
+live: $(VENV)/pyvenv.cfg
+	$(BIN)/python docker/live/run.py $(LIVE)
+
 clean:
-	rm -rf $(VENV) build dist custody_sync.egg-info .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .live build dist custody_sync.egg-info .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(VENV)/.has-demo: EXTRAS = all
 $(VENV)/.has-test: EXTRAS = all,test
