@@ -29,6 +29,20 @@ class LettaHooks(StoreHooks):
     pause = 0.0
     api: LettaApi
 
+    @pytest.fixture
+    def store(self) -> LettaStore:
+        """Return a store over a fresh service."""
+        self.api = LettaApi()
+        return self.opened()
+
+    def opened(self) -> LettaStore:
+        """Return a store over the service."""
+        raise NotImplementedError
+
+    async def reopened(self, store: LettaStore) -> LettaStore:
+        """Return what a later process makes."""
+        return self.opened()
+
     async def break_delete(self, store: LettaStore) -> None:
         """Let the service say 204 and keep the passage."""
         self.api.faults.lying_delete = True
@@ -55,40 +69,33 @@ class LettaHooks(StoreHooks):
 class TestLettaArchives(LettaHooks, StoreContract):
     """The synchronous client, an archive of its own for each space."""
 
-    @pytest.fixture
-    def store(self) -> LettaStore:
-        """Return a fresh one."""
-        self.api = LettaApi()
+    def opened(self) -> LettaStore:
+        """Return a store over the service."""
         return LettaStore(self.api.client(), model=MODEL, embedding=EMBEDDING)
 
 
 class TestAsyncLettaArchives(LettaHooks, StoreContract):
     """The asynchronous client, an archive of its own for each space."""
 
-    @pytest.fixture
-    def store(self) -> LettaStore:
-        """Return a fresh one."""
-        self.api = LettaApi()
+    def opened(self) -> LettaStore:
+        """Return a store over the service."""
         return LettaStore(self.api.async_client(), model=MODEL, embedding=EMBEDDING)
 
 
 class TestLettaOneArchive(LettaHooks, StoreContract):
     """All spaces in one archive of ours."""
 
-    @pytest.fixture
-    def store(self) -> LettaStore:
-        """Return a fresh one."""
-        self.api = LettaApi()
+    def opened(self) -> LettaStore:
+        """Return a store over the service."""
         return LettaStore(self.api.async_client(), archive="memories", model=MODEL, embedding=EMBEDDING)
 
 
 class TestLettaAgent(LettaHooks, StoreContract):
     """The archive of an agent that was there before, and keeps memories of its own."""
 
-    @pytest.fixture
-    def store(self) -> LettaStore:
-        """Return a fresh one."""
-        self.api = LettaApi()
-        agent = self.api.new_agent()
-        self.api.put(self.api.new_archive("assistant's Archive", agent=agent), "I am an assistant")
-        return LettaStore(self.api.client(), agent=agent)
+    def opened(self) -> LettaStore:
+        """Return a store over the service."""
+        if not self.api.agents:
+            agent = self.api.new_agent()
+            self.api.put(self.api.new_archive("assistant's Archive", agent=agent), "I am an assistant")
+        return LettaStore(self.api.client(), agent=next(iter(self.api.agents)))

@@ -288,7 +288,8 @@ class LettaApi:
         rows = self._of_archive(self.attached[agent]) if agent in self.attached else []
         if search := asked.get("search"):
             rows = [row for row in rows if like(row.text, search)]
-        limit, after = int(asked.get("limit", 100)), asked.get("after")
+        limit = int(asked.get("limit", 100))
+        after = None if self.faults.ignores_cursors else asked.get("after")
         if limit < 0 or asked.get("ascending", "true") != "true" or asked.get("before"):
             return 500, None
         if after is not None:

@@ -26,6 +26,7 @@ class Faults:
     skips: float = 0
     """That many listings leave out the first row of their second page."""
     repeats: bool = False
+    ignores_cursors: bool = False
     lying_delete: bool = False
     setup_fails_after: float = 0
     """Creations of archives and agents are committed and answered with 500."""
