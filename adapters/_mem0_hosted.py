@@ -63,6 +63,7 @@ class Hosted:
         self._poll = poll
         self._blocking = is_blocking(client)
         self._loop = OneLoop(name)
+        self._finds_by_label = False
 
     # --- writing ---------------------------------------------------------------------------
 
@@ -79,9 +80,12 @@ class Hosted:
         # From here on it may have taken effect, so nothing may be called refused that is not.
         try:
             async with asyncio.timeout(self._patience):
-                return await self._settled(answer, text, label)
+                external_id = await self._settled(answer, text, label)
         except TimeoutError:
             raise self._unavailable("put", "PENDING") from None
+        if not self._finds_by_label:
+            await self._check_found(label)
+        return external_id
 
     async def delete(self, external_id: str) -> None:
         """Delete one row; never its links, which are memories of their own."""
@@ -210,6 +214,21 @@ class Hosted:
         ):
             raise StoreRefused(store=self._name, operation="put", cause="EqualTextCollapsed")
         raise self._unavailable("put", "NoResult")
+
+    async def _check_found(self, label: Label) -> None:
+        """Look once whether filters lead to what was written: Mem0's pages differ on what they leave open."""
+
+        async def found() -> None:
+            rows = await self.of_fact("put", label.fact_id)
+            if not any(is_of(row, label) for row in rows):
+                raise self._unavailable("put", "NotFoundByLabel")
+
+        try:
+            async with asyncio.timeout(self._patience):
+                await self._patiently(found)
+        except TimeoutError:
+            raise self._unavailable("put", "NotFoundByLabel") from None
+        self._finds_by_label = True
 
     def _of_another(self, row: Row) -> StoreError:
         if row.to_entry("").fact_id is None:

@@ -70,7 +70,7 @@ class Local:
         try:
             answer = await self._ask("put", "add", said, **options, metadata=metadata_of(label))
         except StoreRefused as refusal:
-            # The row is written before its history is, and only an HTTP status comes from before both.
+            # The row is written before its history; only what carries a status comes from before both.
             if str(refusal.fields.get("cause"))[-3:].isdigit():
                 raise
             problem = self._unavailable("put", str(refusal.fields.get("cause")))

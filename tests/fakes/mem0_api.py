@@ -234,6 +234,8 @@ class Mem0Api:
         number = int(query.get("page", 1))
         size = min(int(query.get("page_size", 100)), _MOST_ON_A_PAGE)
         rows = [memory for memory in self.memories.values() if is_wanted(memory, body)]
+        if self.switches.null_scoping:
+            rows = [memory for memory in rows if memory.scope.keys() <= body["filters"].keys()]
         rows.sort(key=lambda memory: memory.created_at, reverse=True)
         step = size - 1 if self.switches.repeats else size
         start = (number - 1) * step

@@ -103,6 +103,8 @@ class Switches:
     """How often a write's event is still RUNNING before it is done; 0 answers at once."""
     merged_hidden_by_id: bool = False
     """A lookup by id hides a merged memory, as the service's page on reads leaves open."""
+    null_scoping: bool = False
+    """An id that a filter does not name has to be empty, as older pages of the service say."""
     filters_last: bool = False
     """Filters on ids and metadata are applied after the cut to `top_k`."""
 

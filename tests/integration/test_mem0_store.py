@@ -183,6 +183,19 @@ async def test_a_row_that_lost_its_label_is_no_confirmation(
         await case.put()
 
 
+async def test_a_row_that_no_filter_leads_to_is_no_confirmation(store: Mem0Store, mem0_api: Mem0Api) -> None:
+    """Were ids that a filter leaves open to be empty, no fact could be found again: the first write says so.
+
+    https://docs.mem0.ai/platform/features/v2-memory-filters
+    """
+    case = case_of(store)
+    mem0_api.switches.null_scoping = True
+    with pytest.raises(StoreUnavailable, match="NotFoundByLabel"):
+        await case.put()
+    mem0_api.switches.null_scoping = False
+    assert await case.put()
+
+
 async def test_a_label_that_did_not_change_is_said(
     store: Mem0Store, mem0_client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,7 +34,12 @@ RUNNABLE = (
     "docs/guide.md",
     "docs/proof-of-deletion.md",
 )
-OUTLINED = ("docs/stores/cognee.md", "docs/stores/langgraph.md", "docs/stores/pgvector.md")
+OUTLINED = (
+    "docs/stores/cognee.md",
+    "docs/stores/langgraph.md",
+    "docs/stores/mem0.md",
+    "docs/stores/pgvector.md",
+)
 """Pages that show the lines to add beside a client that only the reader has."""
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _NAMED = re.compile(r"# ([\w/]+\.py)\n")
