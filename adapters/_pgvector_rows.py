@@ -10,16 +10,23 @@ from typing import Any
 from custody_sync.model import Entry, Fact, Label
 
 
-def row_of(fact: Fact, label: Label, vector: str) -> dict[str, Any]:
-    """Return the parameters that write one row."""
+def columns_of_label(label: Label) -> tuple[Any, ...]:
+    """Return the label's columns, in the order in which COPY writes them."""
+    custody = label.to_metadata()["custody"]
+    return label.key, label.fact_id, label.ledger_id, label.space, label.stored_at, custody
+
+
+def row_of(fact: Fact | None, label: Label, vector: str) -> dict[str, Any]:
+    """Return the parameters that write one row, or change its label."""
+    key, fact_id, ledger_id, space, stored_at, custody = columns_of_label(label)
     return {
-        "key": label.key,
-        "fact_id": label.fact_id,
-        "ledger_id": label.ledger_id,
-        "space": label.space,
-        "stored_at": label.stored_at,
-        "custody": label.to_metadata()["custody"],
-        "text": fact.text or "",
+        "key": key,
+        "fact_id": fact_id,
+        "ledger_id": ledger_id,
+        "space": space,
+        "stored_at": stored_at,
+        "custody": custody,
+        "text": None if fact is None else fact.text,
         "vector": vector,
     }
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from custody_sync.adapters._pgvector_distances import Measure
+from custody_sync.adapters._pgvector_vectors import VectorType
 from custody_sync.adapters._shared import vendor
 from custody_sync.errors import InvalidInput
 
@@ -13,20 +16,17 @@ from custody_sync.errors import InvalidInput
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,47}\Z")
 _COLUMNS = "key, fact_id, ledger_id, space, {stored_at}, {created_at}"
 # psycopg cannot read a time outside Python's years, and one such row would end every listing.
-_READABLE = "case when {0} > '0002-01-01' and {0} < '9998-12-31' then {0} end"
+READABLE = "case when {0} > '0002-01-01' and {0} < '9998-12-31' then {0} end"
 
 
 @dataclass(frozen=True, slots=True)
 class Statements:
     """Every statement on one table; the texts are templates until `compose` fills them."""
 
-    lock: Any = "select pg_advisory_xact_lock(hashtextextended('custody-sync pgvector set-up', 0))"
+    set_up_lock: Any = "select pg_advisory_xact_lock(hashtextextended('custody-sync pgvector set-up', 0))"
     type_is_there: Any = "select to_regtype('vector') is not null"
     create_type: Any = "create extension if not exists vector"
     relation_is_there: Any = "select to_regclass(%s) is not null"
-    columns: Any = """
-        select attname, format_type(atttypid, atttypmod) from pg_attribute
-        where attrelid = to_regclass(%s) and attnum > 0 and not attisdropped"""
     create_table: Any = """
         create table {table} (
             key text collate "C" primary key,
@@ -36,14 +36,12 @@ class Statements:
             stored_at timestamptz,
             custody text,
             text text,
-            embedding vector({dimensions}),
+            embedding {kind}({dimensions}),
             created_at timestamptz not null default now()
         )"""
     create_fact_id_index: Any = "create index {fact_id_index} on {table} (fact_id)"
     create_space_index: Any = "create index {space_index} on {table} (space)"
-    create_embedding_index: Any = (
-        "create index {embedding_index} on {table} using hnsw (embedding vector_cosine_ops)"
-    )
+    create_embedding_index: Any = "create index {embedding_index} on {table} using hnsw (embedding {ops})"
     put: Any = """
         insert into {table} (key, fact_id, ledger_id, space, stored_at, custody, text, embedding)
         values (
@@ -53,14 +51,21 @@ class Statements:
             fact_id = excluded.fact_id, ledger_id = excluded.ledger_id, space = excluded.space,
             stored_at = excluded.stored_at, custody = excluded.custody, text = excluded.text,
             embedding = excluded.embedding"""
-    delete: Any = "delete from {table} where key = %s"
+    copy: Any = """
+        copy {table} (key, fact_id, ledger_id, space, stored_at, custody, text, embedding)
+        from stdin (format binary)"""
+    relabel: Any = """
+        update {table} set fact_id = %(fact_id)s, ledger_id = %(ledger_id)s, space = %(space)s,
+            stored_at = %(stored_at)s, custody = %(custody)s
+        where key = %(at)s returning key"""
+    delete: Any = "delete from {table} where key = %(key)s"
     delete_free: Any = """
         delete from {table} where key = any(
-            array(select key from {table} where key = any(%s) for update skip locked)
+            array(select key from {table} where key = any(%(keys)s) for update skip locked)
         ) returning key"""
-    find: Any = "select {columns}, text from {table} where fact_id = %s"
-    first_page: Any = "select {listed} from {table} order by key limit %s"
-    next_page: Any = "select {listed} from {table} where key > %s order by key limit %s"
+    find: Any = "select {columns}, text from {table} where fact_id = %(fact_id)s"
+    first_page: Any = "select {listed} from {table} order by key limit %(limit)s"
+    next_page: Any = "select {listed} from {table} where key > %(after)s order by key limit %(limit)s"
     keys: Any = """
         select key from {table} where key = %(key)s
         union all select key from {table} where fact_id = %(fact_id)s"""
@@ -69,42 +74,50 @@ class Statements:
         union all select key from {table} where fact_id = any(%(fact_ids)s)"""
     is_near: Any = """
         select coalesce(bool_or(key = %(key)s), false) from {table}
-        where embedding <=> %(vector)s::vector < 1e-6 or text = %(text)s"""
+        where embedding <=> %(vector)s::{kind} < 1e-6 or text = %(text)s"""
     scan_on: Any = "set local hnsw.iterative_scan = strict_order"
     no_index_scan: Any = "set local enable_indexscan = off"
     no_index_at_all: Any = """
         select set_config('enable_indexscan', 'off', true), set_config('enable_indexonlyscan', 'off', true),
             set_config('enable_bitmapscan', 'off', true)"""
     nearest: Any = (
-        "select {columns}, text, 1 - (embedding <=> %(vector)s::vector) from {table}"
-        " where embedding is not null order by embedding <=> %(vector)s::vector limit %(k)s"
+        "select {columns}, text, {score} from {table}"
+        " where embedding is not null order by {distance} limit %(k)s"
     )
     nearest_in: Any = (
-        "select {columns}, text, 1 - (embedding <=> %(vector)s::vector) from {table}"
+        "select {columns}, text, {score} from {table}"
         " where embedding is not null and space = any(%(spaces)s)"
-        " order by embedding <=> %(vector)s::vector limit %(k)s"
+        " order by {distance} limit %(k)s"
     )
     vacuum: Any = "vacuum (index_cleanup on) {table}"
-    dead_rows: Any = "select n_dead_tup from pg_stat_user_tables where relid = to_regclass(%s)"
 
 
-def compose(table: str, dimensions: int) -> Statements:
+def compose(table: str, dimensions: int, kind: VectorType, measure: Measure) -> Statements:
     """Fill the templates for a checked table name."""
     sql = vendor("psycopg.sql", feature="PgVectorStore", extra="pgvector")
-    readable = {column: _READABLE.format(column) for column in ("stored_at", "created_at")}
+    readable = {column: READABLE.format(column) for column in ("stored_at", "created_at")}
     # The database's own date stands in for a label's; a listing leaves it out where it is not needed.
     fallback = f"case when ({readable['stored_at']}) is null then {readable['created_at']} end"
+    distance = f"embedding {measure.operator} %(vector)s::{kind}"
     names = {
+        "kind": sql.SQL(kind),
+        "ops": sql.SQL(measure.ops(kind)),
+        "distance": sql.SQL(distance),
+        "score": sql.SQL(measure.score.format(distance)),
         "table": sql.Identifier(table),
         "dimensions": sql.Literal(dimensions),
         **{f"{column}_index": sql.Identifier(index_name(table, column)) for column in INDEXED},
         "columns": sql.SQL(_COLUMNS.format(**readable)),
         "listed": sql.SQL(_COLUMNS.format(stored_at=readable["stored_at"], created_at=fallback)),
     }
-    templates = Statements()
+    return filled(Statements(), names)
+
+
+def filled(templates: Statements, names: Mapping[str, Any]) -> Statements:
+    """Fill templates, as bytes, so that psycopg need not render and parse them again at every call."""
+    sql = vendor("psycopg.sql", feature="PgVectorStore", extra="pgvector")
     return Statements(
         **{
-            # As bytes, so that psycopg need not render and parse it again at every call.
             field.name: sql.SQL(getattr(templates, field.name)).format(**names).as_bytes(None)
             for field in fields(Statements)
         }
@@ -120,11 +133,6 @@ COLUMNS = frozenset(
 def index_name(table: str, column: str) -> str:
     """Return the name of our index on a column."""
     return f"{table}_{column}_idx"
-
-
-def quoted(name: str) -> str:
-    """Return a checked name as `to_regclass` reads it, which folds an unquoted one to lower case."""
-    return f'"{name}"'
 
 
 def checked_table(table: object) -> str:

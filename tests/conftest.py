@@ -17,9 +17,11 @@ pytest_plugins = [
     "fix_arenas",
     "fix_mem0",
     "fix_package",
+    "fix_pgvector",
     "fix_postgres",
     "fix_residue",
     "fix_rules",
+    "fix_zep",
 ]
 
 TESTS = Path(__file__).parent
