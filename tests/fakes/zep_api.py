@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import json
+import math
 import threading
 import uuid
 from collections import Counter
@@ -54,6 +55,8 @@ class Troubles:
     repeats: bool = False
     lying_delete: bool = False
     pending: bool = False
+    then_throttled: bool = False
+    """Once the next write has been answered, every request is turned away."""
     retry_after: str = "0"
     throttled_text: str = "Rate limit exceeded for FREE plan"
     deletes_end: str = "succeeded"
@@ -98,6 +101,12 @@ class ZepApi:
     policy: bool = False
     """The graphs have a content policy with a rule."""
     includes_violating: bool = False
+    cuts_to: int | None = None
+    """How many characters of a text are kept."""
+    forgets_tasks: bool = False
+    """A task cannot be asked about."""
+    circles: bool = False
+    """The cursor of a later page leads to that page again."""
     troubles: Troubles = field(default_factory=Troubles)
     graphs: dict[str, Graph] = field(default_factory=dict)
     tasks: dict[str, _Task] = field(default_factory=dict)
@@ -149,6 +158,8 @@ class ZepApi:
             raise Problem(401, "unauthorized")
         writes = request.method in ("PATCH", "DELETE") or path == "graphs" or path.endswith("/episodes")
         response = self._once(request, path, body) if writes else self._route(request, path, body)
+        if writes and self.troubles.then_throttled:
+            troubles.throttled = math.inf
         if writes and response.status_code < 300:
             if _take(troubles, "fails_after"):
                 raise Problem(500, "internal", f"could not answer {body.get('data', path)}")
@@ -176,7 +187,7 @@ class ZepApi:
                 project = {"uuid": self.project, "include_policy_violating_episodes": self.includes_violating}
                 return httpx.Response(200, json=project)
             case "GET", ["tasks", task]:
-                if task not in self.tasks:
+                if task not in self.tasks or self.forgets_tasks:
                     raise Problem(404, "not_found")
                 return httpx.Response(200, json=self.tasks[task].shown())
             case "POST", ["graphs"]:
@@ -241,7 +252,7 @@ class ZepApi:
         episode = Episode(
             uuid=str(uuid.uuid4()),
             graph=graph.uuid,
-            content=text,
+            content=text[: self.cuts_to],
             metadata=metadata,
             created_at=now,
             reference_time=body.get("reference_time") or now,
@@ -325,7 +336,8 @@ class ZepApi:
             items = items[1:]
         answer: dict[str, Any] = {"items": items}
         if page.cursor is not None:
-            answer["next_cursor"] = page.cursor
+            again = self.circles and page.number > 1
+            answer["next_cursor"] = query["cursor"] if again else page.cursor
         return httpx.Response(200, json=answer)
 
     # --- for the test ----------------------------------------------------------------------
