@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from custody_sync.registry import known_stores
+
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
@@ -69,6 +71,13 @@ def test_ledger_concludes() -> None:
         assert {f"{storage} {what}" for what in (*asked, *changed)} <= found["figures"].keys()
     assert {"postgres storage, of claims", "postgres ledger, of claims"} <= found["bound"].keys()
     assert "sqlite memory, growth in MB" in found["bound"]
+
+
+def test_imports_concludes() -> None:
+    """The import of every adapter is measured against a bare interpreter, each with a bound."""
+    found = concluded("imports.py")
+    check_shape(found, "imports")
+    assert set(found["bound"]) == set(known_stores)
 
 
 def test_the_log_that_ledgers_are_filled_with_is_mostly_past() -> None:

@@ -1,0 +1,91 @@
+"""Where a fact belongs in a store: fixed, by a template of its space, or as the caller's function says."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from custody_sync.adapters._scopes import LooseNotes, Scope
+from custody_sync.errors import InvalidInput
+from custody_sync.model import Fact, Provenance
+
+
+def fact(space: str = "user:42") -> Fact:
+    """Return a fact of a space."""
+    return Fact(
+        fact_id="f",
+        space=space,
+        subject=space,
+        predicate="memory",
+        value="x",
+        text="x",
+        actor="a",
+        provenance=Provenance.ATTESTED,
+        valid_from=datetime(2026, 9, 1, tzinfo=UTC),
+    )
+
+
+def test_a_fixed_scope() -> None:
+    """Every fact and every search has the one value, encoded as the vendor needs it."""
+    scope = Scope("user_id", "acme", str.upper)
+    assert (scope.fixed, scope.is_per_space) == ("ACME", False)
+    assert (scope.of_fact(fact()), scope.of_space("anything")) == ("ACME", "ACME")
+    assert scope.among(None) == scope.among(["user:1", "user:2"]) == ["ACME"]
+
+
+def test_a_scope_of_each_space() -> None:
+    """A template gives every space a value of its own, and a search looks where its spaces are, once each."""
+    scope = Scope("graph", "acme-{space}", lambda value: value.replace(":", "_"))
+    assert (scope.fixed, scope.is_per_space) == (None, True)
+    assert scope.of_fact(fact("user:1")) == scope.of_space("user:1") == "acme-user_1"
+    assert scope.among(["user:1", "user:2", "user:1"]) == ["acme-user_1", "acme-user_2"]
+    assert scope.among([]) == []
+    assert scope.among(None) is None
+
+
+def test_braces_in_a_space_are_kept() -> None:
+    """What stands in a space's name is not read as a placeholder again."""
+    assert Scope("user_id", "{space}").of_space("{space}{x}") == "{space}{x}"
+
+
+def test_a_function_of_the_fact() -> None:
+    """The caller's function decides for a fact; a search by spaces cannot ask it, and looks everywhere."""
+    scope = Scope("user_id", lambda one: one.subject.upper(), lambda value: f"<{value}>")
+    assert (scope.fixed, scope.is_per_space) == (None, False)
+    assert scope.of_fact(fact("user:1")) == "<USER:1>"
+    assert scope.among(["user:1"]) is None
+    with pytest.raises(InvalidInput, match="user_id: a function of the fact has no value for a space"):
+        scope.of_space("user:1")
+
+
+@pytest.mark.parametrize("answer", [None, "", "  ", 7, ["user:1"]])
+def test_a_function_that_says_nothing(answer: Any) -> None:
+    """It has to return a text; anything else is refused by the vendor's word for the scope."""
+    with pytest.raises(InvalidInput, match="user_id: the function must return a text"):
+        Scope("user_id", lambda _: answer).of_fact(fact())
+
+
+@pytest.mark.parametrize("template", ["", "{user}", "{space", "a}b", None, 7])
+def test_a_template_is_checked_when_made(template: Any) -> None:
+    """Only `{space}` is filled in; another placeholder would end up in a scope as it stands."""
+    with pytest.raises(InvalidInput) as caught:
+        Scope("dataset", template)
+    assert caught.value.field == "dataset"
+
+
+async def test_notes_without_a_ledger() -> None:
+    """They keep the first claim until it is dropped, and hand out copies."""
+    notes = LooseNotes()
+    assert (await notes.get("a"), await notes.claim("a", "1"), await notes.claim("a", "2")) == (
+        None,
+        "1",
+        "1",
+    )
+    read = dict(await notes.read())
+    await notes.claim("b", "")
+    assert (read, await notes.get("b")) == ({"a": "1"}, "")
+    await notes.drop("a")
+    await notes.drop("a")
+    assert await notes.claim("a", "3") == "3"
