@@ -8,8 +8,7 @@ from typing import Literal, TypeAlias
 
 from custody_sync.adapters._cognee_api import CogneeApi
 from custody_sync.adapters._cognee_shared import NextRun
-from custody_sync.adapters._failures import describe
-from custody_sync.errors import InvalidInput, StoreError, StoreUnavailable
+from custody_sync.errors import CustodyError, InvalidInput, StoreUnavailable
 
 Cognify: TypeAlias = Literal["wait", "background", "never"]
 
@@ -74,9 +73,9 @@ class Indexer:
     async def _unattended(self, dataset_ids: Collection[str]) -> None:
         try:
             await self.run(dataset_ids)
-        except StoreError as problem:
+        except CustodyError as problem:
             # Nobody waits for it. The next run takes what this one left.
-            self.failure = str(problem.fields.get("cause", describe(problem)))
+            self.failure = str(problem.fields.get("cause", problem.code))
         else:
             self.failure = None
 

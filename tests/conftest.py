@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 
 pytest_plugins = [
     "fix_cli",
+    "fix_cognee",
     "fix_custody",
     "fix_langgraph",
     "fix_ledger",
