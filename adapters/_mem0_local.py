@@ -58,6 +58,8 @@ class Local:
         self._engine = engine_of(memory)
         self._is_ready = not self._engine.makes_its_table
         self._making = threading.Lock()
+        self._ours = {"agent_id": agent_id}
+        self._widest = {"user_id": "*"} if self._engine.enumerates else self._ours
         self.leaves = self._engine.leaves
         self.capabilities = _capabilities(self._engine)
 
@@ -111,7 +113,7 @@ class Local:
 
     async def of_fact(self, operation: str, fact_id: str) -> list[Row]:
         """Filter by agent and fact id, and check the fact id again."""
-        rows = await self._all(operation, {"agent_id": self._agent_id, "fact_id": fact_id})
+        rows = await self._all(operation, {**self._ours, "fact_id": fact_id})
         return [row for row in rows if row.metadata.get("fact_id") == fact_id]
 
     async def everything(self) -> AsyncIterator[Row]:
@@ -120,23 +122,25 @@ class Local:
             async for row in self._pages():
                 yield row
             return
-        only = {"user_id": "*"} if self._engine.enumerates else {"agent_id": self._agent_id}
-        for row in await self._all("list_entries", only):
+        for row in await self._all("list_entries", self._widest):
             yield row
 
     async def nearest(self, query: str, k: int, user_id: str | None, space: str | None) -> list[Row]:
         """Search as recall does; without a user, among what custody wrote."""
-        only = {"user_id": user_id} if user_id is not None else {"agent_id": self._agent_id}
+        only = {"user_id": user_id} if user_id is not None else dict(self._ours)
         if space is not None:
             only["space"] = space
         return await self._search("search", query, only, k)
 
     async def serves(self, entry: Entry, text: str) -> bool:
         """Search with the text: for the fact alone, and wider until the store could have answered."""
-        scope = {"user_id": entry.scope} if entry.scope else {"agent_id": self._agent_id}
-        narrowed = self._engine.filters_first and entry.fact_id is not None
-        if narrowed:
-            near = await self._probe(text, {**scope, "fact_id": entry.fact_id or ""}, _PROBE)
+        scope, narrowed = {"user_id": entry.scope} if entry.scope else self._ours, False
+        if not self._engine.filters_first:
+            # Its candidates are the same whatever the filter is: the widest shows most of them.
+            scope = self._widest
+        elif entry.fact_id is not None:
+            narrowed = True
+            near = await self._probe(text, {**scope, "fact_id": entry.fact_id}, _PROBE)
             if any(row.external_id == entry.external_id for row in near):
                 return True
         top_k = _PROBE
@@ -145,17 +149,19 @@ class Local:
             if any(row.external_id == entry.external_id for row in wide):
                 return True
             decided = len(wide) < top_k and (self._engine.filters_first or _falls_off(wide))
-            if decided or narrowed or await self._looked_at_all(top_k):
+            if decided or narrowed or await self._is_all(len(wide), top_k):
                 return False
             top_k *= _PROBE_GROWTH
         raise NoProof(store=self._name, operation="verify_deleted", cause="CrowdedSearch")
 
-    async def _looked_at_all(self, top_k: int) -> bool:
-        """Tell whether a search for so many rows looked at every row there is."""
-        if not self._engine.looks_at_all:
+    async def _is_all(self, shown: int, top_k: int) -> bool:
+        """Tell whether a search showed every row there is, or looked at every one of them."""
+        if self._engine.filters_first:
             return False
         found = await self._in_process("verify_deleted", self._memory.vector_store.col_info)
-        return isinstance(found, Mapping) and top_k >= int(found.get("count", _PROBE_MOST))
+        held = found.get("count") if isinstance(found, Mapping) else None
+        looked = max(shown, top_k if self._engine.looks_at_all else 0)
+        return isinstance(held, int) and looked >= held
 
     # --- calling the vendor ----------------------------------------------------------------
 
