@@ -152,18 +152,21 @@ class Run:
         self._rows = []
         if free:
             self._notes |= dict.fromkeys(await following.notes(rows))
-            await self.let_go()
+            await self._clear_files()
         return self.facts[first:]
 
     async def let_go(self, *, empty: str | None = None) -> None:
-        """Let the stores' notes of erased spaces go, and clear the ledger's files.
+        """At the end of a run let go of what stores noted of erased spaces, and clear the files of that.
 
         Args:
             empty: a space of which every store that lists was just seen to hold nothing.
         """
-        following = self._forgetter.following
-        self._stays = await settled(following.notebooks, empty=empty)
-        erasure = await following.erase()
+        if not self.dry_run and self.stopped is None:
+            self._stays = await settled(self._forgetter.following.notebooks, empty=empty)
+            await self._clear_files()
+
+    async def _clear_files(self) -> None:
+        erasure = await self._forgetter.following.erase()
         if self._erased:
             self.erasure = erasure
 

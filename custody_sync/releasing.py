@@ -6,12 +6,13 @@ looked at first; where that cannot be decided now, the space stays due until `re
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 
 from custody_sync.canonical import canonical
-from custody_sync.errors import CustodyError, StoreError
+from custody_sync.errors import CustodyError, InvalidStore, StoreError
 from custody_sync.ledger import Ledger
 from custody_sync.ledger.storage import CLAIMS, DUE, ERASURE, USED, USES, Note
 from custody_sync.model import REPAIR_MIN_AGE, Capability
@@ -46,6 +47,10 @@ class Notebooks:
         self._books: dict[str, StoreNotebook] = {}
         for name, gate in gates.items():
             remember = getattr(gate.store, "remember_in", None)
+            if inspect.iscoroutinefunction(remember):
+                raise InvalidStore(
+                    store=name, problem="has an async remember_in(); it must be a plain method"
+                )
             if callable(remember):
                 self._books[name] = StoreNotebook(ledger, name, runtime)
                 remember(self._books[name])

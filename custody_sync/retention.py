@@ -89,6 +89,8 @@ async def expire(ledger: Ledger, expiry: Expiry, run: Run, batch: int) -> Expire
                 await run.take(accounts)
                 if run.stopped is not None:
                     break
+        if expiry.identity:
+            await run.let_go()
     except CustodyError as error:
         if not run.facts:
             raise
@@ -98,7 +100,7 @@ async def expire(ledger: Ledger, expiry: Expiry, run: Run, batch: int) -> Expire
         cutoffs=expiry.cutoffs,
         facts=tuple(run.facts),
         erasure=run.erasure,
-        notes=tuple(run.notes),
+        notes=run.notes,
         stopped=None if run.stopped is None else run.stopped.code,
         dry_run=run.dry_run,
         complete=run.forgotten_all,

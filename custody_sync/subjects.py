@@ -95,8 +95,8 @@ class SubjectErasure:
                 await self._list_all(listed)
                 page = await self._accounts(limit=RESUMED)
                 later = tuple(account.fact_id for account in page if not account.forgotten)
-                if self._begun is not None and not (self._run.dry_run or listed.named or later):
-                    await self._run.let_go(empty=self._scope.space)
+                if self._begun is not None:
+                    await self._run.let_go(empty=None if listed.named or later else self._scope.space)
                 head = await self._ledger.head()
         except CustodyError as error:
             if not self._run.facts:

@@ -13,11 +13,11 @@ from fix_notebook import ScopedStore
 
 from custody_sync import AsyncCoordinator
 from custody_sync import notebook as notebook_module
-from custody_sync.errors import LedgerError, LedgerMoved, StoreWriteFailed
+from custody_sync.errors import InvalidStore, LedgerError, LedgerMoved, StoreWriteFailed
 from custody_sync.ledger import Ledger
 from custody_sync.ledger.moving import move
 from custody_sync.notebook import StoreNotebook, needing
-from custody_sync.testing import testing_runtime
+from custody_sync.testing import MemoryStore, testing_runtime
 
 
 @asynccontextmanager
@@ -154,3 +154,16 @@ async def test_a_move_takes_the_notebooks_along(
         await error_of(notebook_of(book).claim("user:2", "x"), LedgerMoved)
         with needing("user:1"):
             assert await notebook_of(book).get("user:1") == "uuid of user:1"
+
+
+class Hasty(MemoryStore):
+    """Takes its notebook in a way that nobody waits for."""
+
+    async def remember_in(self, notebook: object) -> None:
+        """Never run."""
+
+
+async def test_a_notebook_is_taken_at_once(book: Book) -> None:
+    """A coroutine would never be run, and the store would remember nothing: refused when it is configured."""
+    with pytest.raises(InvalidStore, match="plain method"):
+        AsyncCoordinator(book.ledger, stores=[Hasty("hasty")])

@@ -285,3 +285,24 @@ async def test_a_write_recorded_while_a_scope_goes(
         monkeypatch.setattr(book.ledger, "drop_notes", slow_drop)
         assert (await office.forget(fact_id)).removals[0].outcome == "verified"
         assert [entry.fact_id async for entry in store.list_entries()] == written
+
+
+async def test_many_spaces_are_looked_for_once(office: Office) -> None:
+    """An expiry that ends many spaces lists each store once for all of them, at its end."""
+    for n in range(12):
+        await office.write(space=f"user:{n}")
+    await office.write(space="org")
+    office.book.later(days=10)
+    before = office.store.calls["list_entries"]
+    result = await office.custody.expire(actor=ACTOR, windows={"user:*": "P1D"}, identity=True, batch=3)
+    assert (result.complete, len(result.facts)) == (True, 12)
+    assert office.store.calls["list_entries"] == before + 1
+    assert await office.claims() == {"org"}
+
+
+async def test_a_dry_run_lets_go_of_nothing(office: Office) -> None:
+    """What would be forgotten keeps its scope, and nothing is due."""
+    await office.write()
+    assert (await office.forget_all(dry_run=True)).erasure is None
+    assert await office.claims() == {office.space}
+    assert len(await office.rows()) == 3
