@@ -76,10 +76,13 @@ class Statements:
         select coalesce(bool_or(key = %(key)s), false) from {table}
         where embedding <=> %(vector)s::{kind} < 1e-6 or text = %(text)s"""
     scan_on: Any = "set local hnsw.iterative_scan = strict_order"
-    no_index_scan: Any = "set local enable_indexscan = off"
+    # A session that forbids sequential scans, as people do to see an index used, would else go on using it.
+    no_index_scan: Any = """
+        select set_config('enable_indexscan', 'off', true), set_config('enable_seqscan', 'on', true),
+            set_config('enable_sort', 'on', true)"""
     no_index_at_all: Any = """
         select set_config('enable_indexscan', 'off', true), set_config('enable_indexonlyscan', 'off', true),
-            set_config('enable_bitmapscan', 'off', true)"""
+            set_config('enable_bitmapscan', 'off', true), set_config('enable_seqscan', 'on', true)"""
     nearest: Any = (
         "select {columns}, text, {score} from {table}"
         " where embedding is not null order by {distance} limit %(k)s"

@@ -24,6 +24,7 @@ Distance: TypeAlias = Literal["cosine", "l2", "inner_product"]
 _MOST = 16_000
 _MOST_INDEXED = {"vector": 2_000, "halfvec": 4_000}
 """The longest vectors that pgvector 0.8 takes in an HNSW index."""
+_CODES = {"vector": "f", "halfvec": "e"}
 _PRECISION = {"vector": "single precision", "halfvec": "half precision"}
 
 
@@ -31,14 +32,16 @@ _PRECISION = {"vector": "single precision", "halfvec": "half precision"}
 class Embedding:
     """One checked vector, as the database will hold it."""
 
-    numbers: Sequence[float]
     packed: bytes
     """What pgvector reads in a binary COPY: the length, two empty bytes, the numbers."""
+    code: str
+    """How `struct` calls a number of its type."""
 
     @property
     def text(self) -> str:
         """The vector as a parameter of a statement."""
-        return f"[{','.join(map(repr, self.numbers))}]"
+        (length,) = struct.unpack_from(">H", self.packed)
+        return f"[{','.join(map(repr, struct.unpack_from(f'>{length}{self.code}', self.packed, 4)))}]"
 
 
 class Embedder:
@@ -95,7 +98,7 @@ class Embedder:
             raise InvalidInput(field="embedding", problem=problem)
         if not any(numbers):
             raise InvalidInput(field="embedding", problem="is all zeros, so nothing can be near it")
-        return Embedding(numbers, struct.pack(">HH", len(vector), 0) + body)
+        return Embedding(struct.pack(">HH", len(vector), 0) + body, _CODES[self._kind])
 
 
 async def _awaited(answer: Any) -> Any:
