@@ -92,9 +92,14 @@ def _summary(row: Row) -> list[str]:
         str(_count(row, "passed")),
         str(_count(row, "not_applicable")),
         f"**{broken}**" if broken else "0",
-        " ".join(said.get(verdict, verdict) for verdict in story) or "not run",
+        ", ".join([*(said.get(verdict, verdict) for verdict in story), *_less(row)]) or "not run",
         row["at"],
     ]
+
+
+def _less(row: Row) -> list[str]:
+    outcome = row.get("forgets_as", "verified")
+    return [] if outcome == "verified" else [f"the forget ends as `{outcome}`"]
 
 
 def _untried(rows: list[Row]) -> Iterator[str]:
@@ -159,12 +164,14 @@ def _latencies(ran: list[Row]) -> Iterator[str]:
     )
     rows = []
     for row in ran:
+        if row["kind"] == "stand-in":
+            continue
         taken = row["latency"]
         listing = taken.get("list")
         listed = f"{listing['p50']:g} ({listing['entries']} entries)" if listing else ""
         rows.append([row["letter"], row["title"], *(_spread(taken.get(name)) for name in _TIMED), listed])
     yield from _table(["", "store", *_TIMED, "list"], rows)
-    machines = sorted({row["with"] for row in ran})
+    machines = sorted({row["with"] for row in ran if row["kind"] != "stand-in"})
     yield f"\nMeasured with {'; '.join(machines)}.\n"
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from custody_sync import AsyncCoordinator, Ledger
-from custody_sync.model import Capability
+from custody_sync.model import Capability, Leftover
 from custody_sync.testing.contract import Case, StoreHooks
 
 ACTOR = "agent:live"
@@ -46,6 +46,8 @@ class Live(StoreHooks):
     engine: ClassVar[Engine]
     rounds: ClassVar[int] = 20
     """How many single calls are timed."""
+    forgets_as: ClassVar[str] = "verified"
+    """How the removal of a forgotten fact ends; less than verified where the service keeps something."""
     entries: ClassVar[int] = 100
     """How many entries the timed listing has at least."""
 
@@ -67,8 +69,8 @@ class Live(StoreHooks):
                 for word in ("Ada", "Grace")
             ]
             forgotten = await custody.forget(doomed.fact.fact_id, actor=ACTOR, reason="asked to")
-            assert {str(removal.outcome) for removal in forgotten.removals} == {"verified"}, forgotten
-            assert forgotten.complete
+            assert {str(removal.outcome) for removal in forgotten.removals} == {self.forgets_as}, forgotten
+            assert forgotten.complete is (self.forgets_as == "verified")
             record_property(NOTES, list(forgotten.notes))
             orphans = [case.fact(space=case.space) for _ in range(3)]
             for fact in orphans:
@@ -78,10 +80,11 @@ class Live(StoreHooks):
                     # As old as they say they are: a store may not prove anything of what it still indexes.
                     assert await case.served(put)
             swept = await custody.repair(actor="ops", reason="after an outage")
-            assert {found.fact_id for found in swept.repaired} == {fact.fact_id for fact in orphans}
-            assert {str(found.outcome) for found in swept.repaired} == {"verified"}, swept
+            taken = [found for found in swept.repaired if found.kind is Leftover.ORPHAN]
+            assert {found.fact_id for found in taken} == {fact.fact_id for fact in orphans}
+            assert {str(found.outcome) for found in taken} <= {"verified", self.forgets_as}, swept
             assert await store.find(kept.fact.fact_id)
-            assert (await custody.verify(actor="ops")).complete
+            assert (await custody.verify(actor="ops")).complete or self.forgets_as != "verified"
 
     async def test_how_long_calls_take(
         self, store: Any, record_property: Callable[[str, object], None]

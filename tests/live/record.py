@@ -73,6 +73,7 @@ def _fresh(kind: type[Live]) -> dict[str, Any]:
         "crowd": kind.crowd,
         "bulk": kind.bulk,
         "many": kind.many,
+        "forgets_as": kind.forgets_as,
         "capabilities": {},
         "limits": {},
         "rules": {},

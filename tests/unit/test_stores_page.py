@@ -37,6 +37,7 @@ def engine(**other: Any) -> dict[str, Any]:
         "crowd": 301,
         "bulk": 130,
         "many": 1234,
+        "forgets_as": "verified",
         "capabilities": {"find": {"level": "full", "reason": ""}},
         "limits": {"text_chars": 8000, "text_bytes": None},
         "rules": {"C-01": {"verdict": "passed", "reason": ""}},
@@ -94,6 +95,22 @@ def test_a_stand_in_is_marked(maker: Any) -> None:
     page = maker.page({"rules": {}, "engines": rows})
     assert all("**stand-in**" in line for line in lines_about(page, "| B | Hosted | [pgvector]"))
     assert lines_about(page, "| A | Real | [pgvector]")
+
+
+def test_a_stand_in_has_no_latency(maker: Any) -> None:
+    """How fast an imitation answers says nothing of anybody's service."""
+    rows = {"one": engine(title="Hosted", kind="stand-in"), "two": engine(title="Real")}
+    page = maker.page({"rules": {}, "engines": rows})
+    latency = page.partition("## Latency")[2].partition("## Limits")[0]
+    assert "| A | Real | 1 / 2.5 |" in latency
+    assert "Hosted" not in latency
+
+
+def test_a_forget_that_is_not_verified_is_told(maker: Any) -> None:
+    """Where a service keeps something of a forgotten fact, the row says how the forget ends."""
+    row = engine(forgets_as="unverified")
+    page = maker.page({"rules": {}, "engines": {"one": row}})
+    assert any("holds, the forget ends as `unverified`" in line for line in lines_about(page, "Store 1.0"))
 
 
 def test_a_rule_that_was_not_run_is_blank(maker: Any) -> None:
