@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from custody_sync.adapters._cognee_api import CogneeApi
 from custody_sync.adapters._cognee_rows import Row, escaped, read_row
 from custody_sync.adapters._cognee_shared import NextRun
+from custody_sync.adapters._failures import paged
 from custody_sync.adapters._scopes import LooseNotes, Scope, Scoping
 from custody_sync.errors import InvalidInput, StoreUnavailable
 from custody_sync.model import Fact
@@ -101,7 +103,7 @@ class Datasets:
         found: dict[str, Row] = {}
         offset, steps_back = 0, 0
         while True:
-            page = await self._page(operation, dataset_id, offset)
+            page = await paged(operation, partial(self._page, operation, dataset_id, offset))
             if offset and (not page or page[0].data_id not in found):
                 steps_back += 1
                 if steps_back > _STEPS_BACK:

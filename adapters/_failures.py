@@ -32,21 +32,24 @@ _LEAST_WAIT = 0.05
 
 
 async def paged(
-    read: Callable[[], Awaitable[T]], sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    operation: str,
+    read: Callable[[], Awaitable[T]],
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> T:
-    """Read one page of a listing; turned away, wait as the store says and ask again, five times in all.
+    """Read one page; turned away in a listing, wait as the store says and ask again, five times in all.
 
-    Anything else that is throttled the core asks again by itself. A listing it cannot: a generator that
-    raised is over, and the entries after that page would be missed.
+    Every other call that is throttled the core makes again by itself. A listing it cannot: a generator
+    that raised is over, and the entries after that page would be missed.
 
     Args:
+        operation: what the page is for; only `list_entries` waits here.
         read: asks for the page, through `translated`.
         sleep: waits; the page as a whole has the core's deadline.
 
     Raises:
         StoreThrottled: it was turned away each time.
     """
-    for refusals in range(_TRIES - 1):
+    for refusals in range(_TRIES - 1 if operation == "list_entries" else 0):
         try:
             return await read()
         except StoreThrottled as throttled:

@@ -8,7 +8,9 @@ again: an empty page then means a lost cursor and never an end.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from functools import partial
 
+from custody_sync.adapters._failures import paged
 from custody_sync.adapters._letta_api import LettaCalls, Passage
 from custody_sync.adapters._letta_places import Place, Places
 from custody_sync.errors import StoreUnavailable
@@ -43,7 +45,7 @@ class Walks:
         asked: set[str | None] = set()
         after, back = None, 1
         while True:
-            page = await self._page(operation, place, after, search)
+            page = await paged(operation, partial(self._page, operation, place, after, search))
             if not page:
                 if after is None:
                     return

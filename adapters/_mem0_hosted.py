@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from custody_sync.adapters._failures import translated
+from custody_sync.adapters._failures import paged, translated
 from custody_sync.adapters._mem0_clients import NotJson, decoded, is_blocking
 from custody_sync.adapters._mem0_pages import Page, each_once
 from custody_sync.adapters._mem0_rows import Row, is_of, metadata_of, read_row, rows_of, text_of
@@ -278,7 +278,11 @@ class Hosted:
 
     def _listing(self, operation: str, only: Mapping[str, Any]) -> AsyncIterator[Row]:
         unsettled = partial(self._unavailable, operation, "UnsettledListing")
-        return each_once(partial(self._page, operation, only), self._page_size, unsettled)
+
+        def read(number: int) -> Awaitable[Page]:
+            return paged(operation, partial(self._page, operation, only, number))
+
+        return each_once(read, self._page_size, unsettled)
 
     async def _page(self, operation: str, only: Mapping[str, Any], number: int) -> Page:
         try:

@@ -10,7 +10,7 @@ from math import inf
 from operator import attrgetter
 from typing import Any
 
-from custody_sync.adapters._failures import translated
+from custody_sync.adapters._failures import paged, translated
 from custody_sync.adapters._shared import OneLoop, WorkerThreads
 from custody_sync.errors import InvalidStore, StoreError, StoreUnavailable
 from custody_sync.ports import Sleep
@@ -84,7 +84,8 @@ class Calls:
         cursor: str | None = None
         read = 0
         while read < most:
-            page = await self.ask(operation, method, *args, cursor=cursor, **options)
+            read_page = partial(self.ask, operation, method, *args, cursor=cursor, **options)
+            page = await paged(operation, read_page)
             yield page.items or []
             read += 1
             before, cursor = cursor, page.response.next_cursor

@@ -246,7 +246,7 @@ def turned_away(times: int, after: float | None) -> tuple[Callable[[], Awaitable
 async def test_a_page_is_waited_for(times: int, after: float | None, waited: list[float]) -> None:
     """A listing goes on where it was turned away, after the time that the store named or a growing one."""
     read, waits, sleep = turned_away(times, after)
-    assert await paged(read, sleep) == "a page"
+    assert await paged("list_entries", read, sleep) == "a page"
     assert waits == waited
 
 
@@ -254,7 +254,7 @@ async def test_a_page_that_never_comes() -> None:
     """After five refusals the listing says that it is throttled; it never ends as if there were no more."""
     read, waits, sleep = turned_away(5, 0.5)
     with pytest.raises(StoreThrottled):
-        await paged(read, sleep)
+        await paged("list_entries", read, sleep)
     assert len(waits) == 4
 
 
@@ -267,5 +267,14 @@ async def test_other_errors_are_not_waited_for() -> None:
         raise StoreUnavailable(store="s", operation="list_entries", cause="HTTPError 500")
 
     with pytest.raises(StoreUnavailable):
-        await paged(read)
+        await paged("list_entries", read)
     assert asked == [1]
+
+
+@pytest.mark.parametrize("operation", ["find", "search", "verify_deleted"])
+async def test_pages_of_a_question_are_not_waited_for(operation: str) -> None:
+    """There the core waits, which knows how much of the deadline is left."""
+    read, waits, sleep = turned_away(1, 0.5)
+    with pytest.raises(StoreThrottled):
+        await paged(operation, read, sleep)
+    assert waits == []
