@@ -13,7 +13,8 @@ from custody_sync.ledger import sqlite_notes as beside
 from custody_sync.ledger import sqlite_reads as reads
 from custody_sync.ledger.checks import check_calendar
 from custody_sync.ledger.rows import Derived
-from custody_sync.ledger.sqlite_derived import derived
+from custody_sync.ledger.sqlite_asof import as_of
+from custody_sync.ledger.sqlite_derived import blocks, derived
 from custody_sync.ledger.sqlite_structure import structure
 from custody_sync.ledger.storage import Account, AsOf, Mark, Note, Unaccounted, Way
 from custody_sync.model import Event, Fact, Head, Page, Placement, PlacementState, Standing
@@ -71,7 +72,7 @@ class Answering(ABC):
     async def as_of(self, question: AsOf) -> Page[Fact]:
         """Answer an as-of question in one read transaction."""
         ask = self._read_briefly if question.limit <= FEW else self._read
-        page: Page[Fact] = await ask(reads.as_of, question, self._runtime.clock.now())
+        page: Page[Fact] = await ask(as_of, question, self._runtime.clock.now())
         return page
 
     async def get(self, fact_id: str) -> Fact | None:
@@ -144,6 +145,11 @@ class Answering(ABC):
     async def derived(self, limit: int, after: str) -> tuple[Head, list[Derived]]:
         """Return what is kept beside the log, by fact id."""
         found: tuple[Head, list[Derived]] = await self._read(derived, limit, after)
+        return found
+
+    async def blocks(self) -> tuple[Head, dict[int, int]]:
+        """Return by block of the log the last event that changed one of its facts."""
+        found: tuple[Head, dict[int, int]] = await self._read(blocks)
         return found
 
     async def structure(self) -> list[str]:

@@ -37,20 +37,20 @@ class Consequences:
         if chain:
             covered = chain[-1]
             covered.live = False
-            self.state.touch(covered)
+            self.state.touch(covered, seq)
             self._end_placements(covered, kept)
             self.state.settle(covered.fact_id, self.state.owed.get(covered.fact_id, ()))
         row.effect_seq = seq
         row.live = True
-        self.state.touch(row)
+        self.state.touch(row, seq)
         chain.append(row)
 
-    def _restore(self, row: FactRow) -> None:
+    def _restore(self, row: FactRow, seq: int) -> None:
         """The last link was retracted: this one is believed again and owed to the stores that let it go."""
         if row.forget_seq is not None:
             return
         row.live = True
-        self.state.touch(row)
+        self.state.touch(row, seq)
         holding: set[str] = set()
         stores: set[str] = set()
         for placement in self.state.placements_of(row.fact_id):

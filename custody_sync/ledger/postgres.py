@@ -259,6 +259,10 @@ class PostgresStorage:
         """Return what is kept beside the log, by fact id."""
         return await self._read(self._reads.derived, limit, after)
 
+    async def blocks(self) -> tuple[Head, dict[int, int]]:
+        """Return by block of the log the last event that changed one of its facts."""
+        return await self._read(self._reads.blocks)
+
     async def structure(self) -> list[str]:
         """Return what stands in the schema that this version does not make."""
         return await self._read(self._reads.structure)

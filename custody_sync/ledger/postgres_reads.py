@@ -10,6 +10,7 @@ from typing import Any
 from psycopg import AsyncConnection
 
 from custody_sync.canonical import is_text
+from custody_sync.ledger import rows as places
 from custody_sync.ledger.answers import (
     ANSWERED,
     NO_EVENT,
@@ -77,7 +78,7 @@ class Reads:
         filters = f" AND f.seq > %(after)s{_narrowed(question.space, question.subject)}"
         if question.predicate is not None:
             filters += " AND f.predicate = %(predicate)s"
-        sets = " UNION ALL ".join(f"({select})" for select in self._sets(question))
+        sets = self._sets(question)
         parameters = {
             "now": format_instant(now),
             "valid_at": None if question.valid_at is None else format_instant(question.valid_at),
@@ -95,15 +96,23 @@ class Reads:
         facts = [fact_of(row, head.seq) for row in rows[: question.limit]]
         return Page(facts, head=head, next=facts[-1].seq if len(rows) > question.limit else None)
 
-    def _sets(self, question: AsOf) -> list[str]:
+    def _sets(self, question: AsOf) -> str:
         """Return selects that no fact is in two of; whoever is believed is in one of them."""
-        if question.tx_at is not None or question.valid_at is not None:
-            # Of a past state, or of a time that may lie before the head, any fact may be believed.
-            claimed = f" OR ({self._sql['claimed']})" if question.include_claimed else ""
-            condition = f"(({self._sql['believed']}){claimed})"
-            return [self._sql["any"].replace("{condition}", condition)]
+        claimed = f" OR ({self._sql['claimed']})" if question.include_claimed else ""
+        condition = f"(({self._sql['believed']}){claimed})"
+        anyone = self._sql["any"].replace("{condition}", condition)
         names = ["live", "not_yet_covered", *(["waiting"] if question.include_claimed else [])]
-        return [self._sql[name].replace("{believed}", self._sql["believed"]) for name in names]
+        unchanged = [self._sql[name].replace("{believed}", self._sql["believed"]) for name in names]
+        if question.tx_at is None and question.valid_at is None:
+            return _together(unchanged)
+        if question.valid_at is not None or question.space is not None or question.subject is not None:
+            # Of a time that may lie before the head, any fact may be believed; of one subject there are few.
+            return _together([anyone])
+        here = " AND f.seq BETWEEN r.first AND r.last"
+        sets = [anyone.replace("{filters}", f"{{filters}}{here} AND r.changed")]
+        sets += [select.replace("{filters}", f"{{filters}}{here} AND NOT r.changed") for select in unchanged]
+        bits = str(places.BLOCK_BITS)
+        return self._sql["past"].replace("{bits}", bits).replace("{sets}", _together(sets))
 
     async def get(self, conn: AsyncConnection[Any], fact_id: str) -> Fact | None:
         """Return one fact whatever its state."""
@@ -215,6 +224,11 @@ class Reads:
             raise ValueError("count")
         return at, [_derived(row[_HEAD + 1 :]) for row in rows if row[_HEAD + 1] is not None]
 
+    async def blocks(self, conn: AsyncConnection[Any]) -> tuple[Head, dict[int, int]]:
+        """Return by block of the log the last event that changed one of its facts."""
+        at, rows = _split(await self._rows(conn, "blocks", {}))
+        return at, {block: changed for block, changed in rows}
+
     async def structure(self, conn: AsyncConnection[Any]) -> list[str]:
         """Return what of the schema is not as this version makes it, one sentence each."""
         made = [part for script in steps() for part in _MADE.findall(read_script(script, self._schema))]
@@ -242,6 +256,10 @@ def _derived(row: Row) -> Derived:
 
 def _askable(text: str) -> str:
     return text if is_text(text) else ""
+
+
+def _together(selects: Sequence[str]) -> str:
+    return " UNION ALL ".join(f"({select})" for select in selects)
 
 
 def _narrowed(space: str | None, subject: str | None) -> str:

@@ -154,6 +154,7 @@ class Rows:
             **_columns("c", 3, _claims(state)),
             **_columns("f", 18, _facts(group)),
             **_columns("p", 9, _placements(state)),
+            **_columns("b", 2, ((str(block), str(seq)) for block, seq in state.touched.items())),
         }
         # What was there and changed is written anew.
         dropped = [

@@ -76,6 +76,15 @@ class PlacementRow:
         return self.store, self.external_id, self.fact_id
 
 
+BLOCK_BITS = 10
+"""A block is 1,024 places of the log in a row."""
+
+
+def block_of(seq: int) -> int:
+    """Return the block of the log that a place is in."""
+    return seq >> BLOCK_BITS
+
+
 def place_of(seq: int, nth: int) -> int:
     """Return the id of the nth placement of an event: the order of placements follows from the log alone."""
     return seq * MAX_PLACEMENTS + nth

@@ -97,6 +97,7 @@ class Group(Consequences):
         self.state.new_claims[fact.fact_id] = (Standing.ASSERTED, seq)
         self.state.new_facts[fact.fact_id] = row
         self.state.add_fact(row)
+        self.state.touch(row, seq)
         if fact.provenance is not Provenance.CLAIMED:
             self._take_effect(row, seq, draft.kept)
         self._hold_placements(prepared.placements, row, seq)
@@ -116,14 +117,14 @@ class Group(Consequences):
         row = self._asserted(draft.fact_id)
         row.retract_seq = seq
         row.live = False
-        self.state.touch(row)
+        self.state.touch(row, seq)
         self._end_placements(row, kept=())
         self.state.settle(row.fact_id, self.state.owed.get(row.fact_id, ()))
         chain = self.state.chains.get(row.root, [])
         was_tip = bool(chain) and chain[-1].fact_id == row.fact_id
         self.state.chains[row.root] = chain = [link for link in chain if link.fact_id != row.fact_id]
         if was_tip and chain:
-            self._restore(chain[-1])
+            self._restore(chain[-1], seq)
 
     def _forget(self, prepared: Prepared, draft: Forget, seq: int) -> None:
         row = self.state.facts.get(draft.fact_id)
@@ -140,7 +141,7 @@ class Group(Consequences):
         if draft.identity:
             row.identity_gone = True
             row.space = row.subject = row.predicate = ""
-        self.state.touch(row)
+        self.state.touch(row, seq)
         self.state.forgotten[row.fact_id] = (row.identity_gone, seq)
         self._erase(row.fact_id, "content", seq)
         if draft.identity:

@@ -62,6 +62,11 @@ def derived(conn: sqlite3.Connection, limit: int, after: str) -> tuple[Head, lis
     return at, [_derived(fact_id, found) for fact_id, found in rows.items()]
 
 
+def blocks(conn: sqlite3.Connection) -> tuple[Head, dict[int, int]]:
+    """Return by block of the log the last event that changed one of its facts, and the head then."""
+    return head(conn), dict(conn.execute("SELECT block, changed FROM blocks").fetchall())
+
+
 def _ids(conn: sqlite3.Connection, limit: int, after: str) -> list[str]:
     # Each table gives its next ids along its index, so that a page costs a page.
     beyond = ">" if after else ">="
@@ -92,4 +97,4 @@ def _derived(fact_id: str, rows: _Rows) -> Derived:
     )
 
 
-__all__ = ["derived"]
+__all__ = ["blocks", "derived"]

@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import sqlite3
 from datetime import datetime
-from functools import lru_cache
-from operator import itemgetter
 from typing import Any
 
 from custody_sync.canonical import is_text
 from custody_sync.ledger.answers import (
     ANSWERED,
     STANDINGS,
-    Row,
     account_of,
     event_at,
     exported,
@@ -23,7 +20,7 @@ from custody_sync.ledger.answers import (
     unaccounted_of,
 )
 from custody_sync.ledger.chain import SECTIONS
-from custody_sync.ledger.storage import Account, AsOf, Unaccounted
+from custody_sync.ledger.storage import Account, Unaccounted
 from custody_sync.model import (
     Event,
     Fact,
@@ -36,30 +33,6 @@ from custody_sync.model import (
 )
 
 _PLACEMENT = "store, external_id, fact_id, scope, stored_at, state, outcome"
-
-_VALID = "f.valid_from <= :valid_at AND (f.valid_to IS NULL OR f.valid_to > :valid_at)"
-# A link covers what took effect before it; links of a chain that are in effect and not retracted
-# took effect in the order of the chain, so no walk along it is needed.
-_BELIEVED = f"""
-f.effect_seq <= :head AND (f.retract_seq IS NULL OR f.retract_seq > :head) AND {_VALID}
-AND (f.forget_seq IS NULL OR f.forget_seq > :head)
-AND NOT EXISTS (
-    SELECT 1 FROM facts d WHERE d.root = f.root AND d.effect_seq > f.effect_seq AND d.effect_seq <= :head
-    AND (d.retract_seq IS NULL OR d.retract_seq > :head) AND d.valid_from <= :valid_at
-)
-"""
-_CLAIMED = f"""
-f.seq <= :head AND (f.effect_seq IS NULL OR f.effect_seq > :head)
-AND (f.retract_seq IS NULL OR f.retract_seq > :head) AND (f.forget_seq IS NULL OR f.forget_seq > :head)
-AND {_VALID}
-"""
-# At the head, and at no time before it, three sets with an index each hold all that can be believed:
-# facts that nothing covers, claims, and facts covered only by what begins later than asked.
-_LIVE = f"f.live AND {_VALID}"
-_WAITING = f"f.effect_seq IS NULL AND f.retract_seq IS NULL AND f.forget_seq IS NULL AND {_VALID}"
-_LATER = "FROM facts d WHERE d.supersedes IS NOT NULL AND d.valid_from > :valid_at"
-_NOT_YET_COVERED = f"NOT f.live AND f.root IN (SELECT d.root {_LATER}) AND {_BELIEVED}"
-
 
 _SUPERSEDED = """
 SELECT e.tx_time FROM facts d JOIN events e ON e.seq = d.effect_seq
@@ -94,59 +67,6 @@ def head_at(conn: sqlite3.Connection, tx_at: datetime | None) -> Head:
         (format_instant(tx_at),),
     ).fetchone()
     return head_of(row)
-
-
-def as_of(conn: sqlite3.Connection, question: AsOf, now: datetime) -> Page[Fact]:
-    """Return a page of the facts believed at the asked instants."""
-    at = head_at(conn, question.tx_at)
-    valid_at = question.valid_at or (now if at.tx_time is None else max(now, at.tx_time))
-    parameters = {
-        "head": at.seq,
-        "valid_at": format_instant(valid_at),
-        "after": question.after,
-        "space": question.space,
-        "subject": question.subject,
-        "predicate": question.predicate,
-        "limit": question.limit + 1,
-    }
-    filters = question.space is not None, question.subject is not None, question.predicate is not None
-    rows: list[Row] = []
-    kinds = _kinds(conn, question, at, parameters)
-    for kind in kinds:
-        rows += conn.execute(_select(kind, *filters), parameters).fetchall()
-    if len(kinds) > 1:
-        rows.sort(key=itemgetter(0))
-    facts = [fact_of(row, at.seq) for row in rows[: question.limit]]
-    return Page(facts, head=at, next=facts[-1].seq if len(rows) > question.limit else None)
-
-
-def _kinds(conn: sqlite3.Connection, question: AsOf, at: Head, parameters: dict[str, Any]) -> list[str]:
-    """Return conditions that no fact meets two of; whoever is believed meets one of them."""
-    current = question.tx_at is None or head(conn).seq == at.seq
-    if not current or (at.tx_time is not None and parameters["valid_at"] < format_instant(at.tx_time)):
-        return [f"(({_BELIEVED}) OR ({_CLAIMED}))" if question.include_claimed else _BELIEVED]
-    kinds = [_LIVE]
-    if question.include_claimed:
-        kinds.append(_WAITING)
-    if conn.execute(f"SELECT EXISTS (SELECT 1 {_LATER})", parameters).fetchone()[0]:
-        kinds.append(_NOT_YET_COVERED)
-    return kinds
-
-
-@lru_cache(maxsize=64)
-def _select(kind: str, space: bool, subject: bool, predicate: bool) -> str:
-    where = [kind, "f.seq > :after"]
-    # The unary plus keeps SQLite on the subject's index, by far the narrower of the two.
-    if space:
-        where.append("+f.space = :space" if subject else "f.space = :space")
-    if subject:
-        where.append("f.subject = :subject")
-    if predicate:
-        where.append("f.predicate = :predicate")
-    return (
-        f"SELECT {ANSWERED} FROM facts f LEFT JOIN sealed s ON s.seq = f.seq WHERE {' AND '.join(where)} "
-        "ORDER BY f.seq LIMIT :limit"
-    )
 
 
 def get(conn: sqlite3.Connection, fact_id: str) -> Fact | None:

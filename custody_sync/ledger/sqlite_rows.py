@@ -223,6 +223,12 @@ def _write_facts(conn: sqlite3.Connection, group: Group) -> None:
                 for f in state.new_facts.values()
             ],
         )  # fmt: skip
+    if state.touched:
+        conn.executemany(
+            "INSERT INTO blocks (block, changed) VALUES (?, ?) "
+            "ON CONFLICT (block) DO UPDATE SET changed = excluded.changed",
+            list(state.touched.items()),
+        )
     if state.changed_facts:
         conn.executemany(
             "UPDATE facts SET effect_seq = ?, retract_seq = ?, forget_seq = ?, live = ?, identity_gone = ?, "

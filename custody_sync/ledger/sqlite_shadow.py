@@ -13,7 +13,7 @@ from importlib import resources
 
 from custody_sync.ledger.rows import Derived
 from custody_sync.ledger.sqlite_connection import Connection
-from custody_sync.ledger.sqlite_derived import derived
+from custody_sync.ledger.sqlite_derived import blocks, derived
 from custody_sync.ledger.sqlite_files import schema_statements
 from custody_sync.ledger.sqlite_rows import restore
 from custody_sync.ledger.stored import Stored
@@ -90,6 +90,12 @@ class Shadow:
     def derived(self, limit: int, after: str) -> list[Derived]:
         """Return what follows from the log so far."""
         _, found = derived(self._conn, limit, after)
+        self._conn.let_go()
+        return found
+
+    def blocks(self) -> dict[int, int]:
+        """Return which event of the log so far was the last to change a fact of each block."""
+        _, found = blocks(self._conn)
         self._conn.let_go()
         return found
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from custody_sync.ledger.chain import Prepared, new_event
 from custody_sync.ledger.drafts import Assert, Confirm, Place, Remove, Repair, Retract
-from custody_sync.ledger.rows import FactRow, Key, PlacementRow, RecordKey
+from custody_sync.ledger.rows import FactRow, Key, PlacementRow, RecordKey, block_of
 from custody_sync.model import Event, PlacementState, Standing
 
 # A union of types written where it is asked for would be made anew each time.
@@ -82,6 +82,8 @@ class State:
     changed_placements: dict[RecordKey, PlacementRow] = field(default_factory=dict)
     dropped_placements: dict[RecordKey, None] = field(default_factory=dict)
     """Go before any that changed is written: an entry may have been put on record again since."""
+    touched: dict[int, int] = field(default_factory=dict)
+    """By block: the last event that changed one of its facts."""
     owed_added: dict[Key, None] = field(default_factory=dict)
     owed_settled: dict[Key, None] = field(default_factory=dict)
     holds_added: dict[Key, int] = field(default_factory=dict)
@@ -101,8 +103,9 @@ class State:
         if record not in self.placements:
             self._put(row, record)
 
-    def touch(self, row: FactRow) -> None:
-        """Mark a fact as changed."""
+    def touch(self, row: FactRow, seq: int) -> None:
+        """Mark a fact as changed by an event: whether it is believed may be another thing since then."""
+        self.touched[block_of(row.seq)] = seq
         if row.fact_id not in self.new_facts:
             self.changed_facts[row.fact_id] = row
 

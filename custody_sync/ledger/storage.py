@@ -226,6 +226,10 @@ class Storage(Protocol):
         """
         ...
 
+    async def blocks(self) -> tuple[Head, dict[int, int]]:
+        """Return by block of the log the last event that changed one of its facts, and the head then."""
+        ...
+
     async def structure(self) -> list[str]:
         """Return what of tables and indexes is not as this version makes it, one sentence each."""
         ...

@@ -345,7 +345,26 @@ async def _differences(storage: Storage, log: _Log, run: Run) -> list[str]:
         if last is None:
             break
         after = last
+    found += await _undated(storage, log, run)
     return found[:NAMED]
+
+
+async def _undated(storage: Storage, log: _Log, run: Run) -> list[str]:
+    """Say of which blocks a question about the past could overlook that they have changed since.
+
+    One that is dated late makes an answer slow and not wrong; an upgrade dates all of them so.
+    """
+    try:
+        head, kept = await storage.blocks()
+    except (LedgerDamaged, LedgerBroken):
+        return ["what is kept of blocks of the log cannot be read"]
+    await _read_up_to(storage, log, head.seq, run)
+    told = await run(log.shadow.blocks)
+    places = [block for block, changed in told.items() if not changed <= kept.get(block, 0) <= head.seq]
+    return [
+        f"block {block} of the log: when it changed last"
+        for block in sorted({*places, *(kept.keys() - told)})
+    ]
 
 
 async def _structure(storage: Storage) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fix_ledger import Book, day
 
-from custody_sync.ledger import sqlite_reads
+from custody_sync.ledger import sqlite_asof
 from custody_sync.model import Provenance
 
 
@@ -72,7 +72,7 @@ async def test_a_page_of_now_passes_over_nothing_that_is_not_believed(
 ) -> None:
     """A page costs a page, however much was superseded before it."""
     await book.add()
-    query = sqlite_reads._select(sqlite_reads._LIVE, space, False, False)
+    query = sqlite_asof._select(sqlite_asof._LIVE, False, space, False, False)
     parameters = {"valid_at": "", "after": 0, "space": "org", "limit": 1}
     conn = sqlite3.connect(book.path)
     plan = [row[3] for row in conn.execute(f"EXPLAIN QUERY PLAN {query}", parameters)]

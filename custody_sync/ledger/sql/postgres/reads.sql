@@ -51,6 +51,17 @@ WHERE NOT f.live AND {believed}{filters} ORDER BY f.seq LIMIT %(limit)s
 -- name: any
 SELECT {columns} FROM custody_sync.facts f WHERE {condition}{filters} ORDER BY f.seq LIMIT %(limit)s
 
+-- Blocks of the log in a row that have all changed since, or of which none has. Of the latter the past is
+-- as the present; one after the other in the order of the log, until there is enough for a page.
+-- name: past
+SELECT f.* FROM (
+    SELECT min(block) << {bits} AS first, ((max(block) + 1) << {bits}) - 1 AS last, changed FROM (
+        SELECT b.block, b.changed > at.seq AS changed, row_number() OVER (ORDER BY b.block)
+            - row_number() OVER (PARTITION BY b.changed > at.seq ORDER BY b.block) AS run
+        FROM custody_sync.blocks b WHERE b.block BETWEEN %(after)s::bigint >> {bits} AND at.seq >> {bits}
+    ) b GROUP BY changed, run ORDER BY first
+) r CROSS JOIN LATERAL ({sets}) f ORDER BY r.first, f.seq LIMIT %(limit)s
+
 -- name: as_of
 WITH found AS ({at}), at AS (
     SELECT coalesce(max(seq), 0) AS seq, max(tx_time) AS tx_time, max(hash) AS hash,
@@ -184,3 +195,7 @@ UNION ALL SELECT 'table ' || o.relname || ': some rows are shown to some only' F
 UNION ALL SELECT 'index ' || o.relname || ': not valid' FROM pg_catalog.pg_index x
 JOIN ours o ON o.oid = x.indexrelid WHERE NOT x.indisvalid
 ORDER BY said
+
+-- name: blocks
+SELECT h.seq, h.tx_time, h.hash, b.block, b.changed
+FROM custody_sync.head h LEFT JOIN custody_sync.blocks b ON true WHERE h.one = 1

@@ -81,6 +81,10 @@ WITH head AS (
 ), claims AS (
     INSERT INTO custody_sync.claims (fact_id, standing, seq)
     SELECT * FROM unnest(%(c1)s::text[], %(c2)s::text[], %(c3)s::bigint[])
+), blocks AS (
+    INSERT INTO custody_sync.blocks (block, changed)
+    SELECT * FROM unnest(%(b1)s::bigint[], %(b2)s::bigint[])
+    ON CONFLICT (block) DO UPDATE SET changed = excluded.changed
 ), facts AS (
     INSERT INTO custody_sync.facts ({fact_columns}, tx_time)
     SELECT * FROM unnest(%(f1)s::text[], %(f2)s::bigint[], %(f3)s::text[], %(f4)s::text[], %(f5)s::text[],

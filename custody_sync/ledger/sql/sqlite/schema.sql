@@ -1,4 +1,4 @@
--- custody-sync ledger, schema version 2 (SQLite).
+-- custody-sync ledger, schema version 3 (SQLite).
 -- events and sealed are the log; everything else is derived from them in the same transaction,
 -- except settings and notes (leases, reservations, spools), which carry no facts.
 
@@ -72,6 +72,13 @@ CREATE INDEX facts_live_space ON facts (space) WHERE live;
 CREATE INDEX facts_claimed ON facts (seq) WHERE effect_seq IS NULL AND retract_seq IS NULL AND forget_seq IS NULL;
 -- The corrections that do not begin yet, which leave what they cover believed until then.
 CREATE INDEX facts_later ON facts (valid_from) WHERE supersedes IS NOT NULL;
+
+-- By 1,024 places of the log: the last event that changed whether a fact asserted there is believed.
+-- Of a block that nothing has changed since, the past is as the present; so a page of the past costs a page.
+CREATE TABLE blocks (
+    block   INTEGER PRIMARY KEY,
+    changed INTEGER NOT NULL
+);
 
 -- The id is the place in the log: of the event that put it on record, and within that event.
 CREATE TABLE placements (
