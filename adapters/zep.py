@@ -176,7 +176,7 @@ class ZepStore:
             entries = [self._entry(row, scope) for row in rows]
             return [entry for entry in entries if entry.fact_id == fact_id]
 
-        answers = await self._some_at_a_time(where, ask)
+        answers = await self._some_at_a_time("find", where, ask)
         return [entry for entries in answers for entry in entries]
 
     async def list_entries(self) -> AsyncIterator[Entry]:
@@ -187,17 +187,25 @@ class ZepStore:
         """
         for graph, scope in (await self._graphs.all("list_entries")).items():
             seen: set[str] = set()
-            for order in ("asc", "desc"):
-                read = 0
-                async with aclosing(self._pages(graph, order)) as pages:
+            kept: list[Entry] = []
+            read = 0
+            async with aclosing(self._pages(graph, "asc")) as pages:
+                async for page in pages:
+                    read += 1
+                    entries = self._unseen(page, scope, seen)
+                    # One of each page is kept for the second reading, or nothing would come of it for long
+                    # and the listing would be taken for one that hangs.
+                    kept += entries[:1]
+                    for entry in entries[1:]:
+                        yield entry
+            if read > 1:
+                async with aclosing(self._pages(graph, "desc")) as pages:
                     async for page in pages:
-                        read += 1
-                        for row in page:
-                            if row.uuid_ not in seen:
-                                seen.add(row.uuid_)
-                                yield self._entry(row, scope, with_text=False)
-                if read < 2:
-                    break
+                        for entry in [*self._unseen(page, scope, seen), *kept[-1:]]:
+                            yield entry
+                        del kept[-1:]
+            for entry in kept:
+                yield entry
 
     async def verify_deleted(self, entry: Entry) -> bool:
         """Ask by id, by fact id, by search and for what was derived; True only if nothing shows it."""
@@ -222,7 +230,7 @@ class ZepStore:
             rows = await self._calls.rows("search", "graph.search_episodes", graph, **options)
             return [Hit(entry=self._entry(row, scope), score=row.score) for row in rows]
 
-        hits = [hit for hits in await self._some_at_a_time(where, ask) for hit in hits]
+        hits = [hit for hits in await self._some_at_a_time("search", where, ask) for hit in hits]
         hits.sort(key=lambda hit: (hit.score is None, -(hit.score or 0.0)))
         return hits[:k]
 
@@ -308,7 +316,7 @@ class ZepStore:
         return {graph: scope for scope, graph in found.items() if graph is not None}
 
     async def _some_at_a_time(
-        self, where: Mapping[str, str], ask: Callable[[str, str], Any]
+        self, operation: str, where: Mapping[str, str], ask: Callable[[str, str], Any]
     ) -> list[list[Any]]:
         """Ask a few graphs at once; one that was deleted meanwhile has nothing to say."""
 
@@ -316,7 +324,7 @@ class ZepStore:
             try:
                 answer: list[Any] = await ask(graph, scope)
             except StoreError as problem:
-                if not is_missing(problem) or not await self._graphs.is_deleted("find", graph):
+                if not is_missing(problem) or not await self._graphs.is_deleted(operation, graph):
                     raise
                 return []
             return answer
@@ -340,6 +348,12 @@ class ZepStore:
             if not is_missing(problem) or not await self._graphs.is_deleted("list_entries", graph):
                 raise
 
+    def _unseen(self, page: Sequence[Any], scope: str, seen: set[str]) -> list[Entry]:
+        """Return the rows that were not seen yet, without their texts, and see them."""
+        rows = {row.uuid_: row for row in page if row.uuid_ not in seen}
+        seen.update(rows)
+        return [self._entry(row, scope, with_text=False) for row in rows.values()]
+
     def _entry(self, row: Any, scope: str, *, with_text: bool = True) -> Entry:
         return Entry.from_metadata(
             row.metadata,
@@ -362,8 +376,8 @@ def _capabilities() -> Mapping[Capability, Support]:
         ),
         Capability.VERIFY_DELETED: Support(
             Level.PARTIAL,
-            "Zep writes texts into summaries that outlive them: while one is found there, nothing is proved, "
-            "and a paraphrase cannot be found",
+            "Zep writes texts into summaries that outlive them; a forget looks into these and is unproved while "
+            "one keeps the text; later checks do not know the text, and no paraphrase is found",
         ),
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +202,22 @@ async def test_an_entry_without_a_scope_is_nobodys_to_delete(async_zep: AsyncZep
     with pytest.raises(NoProof, match="graph_unknown"):
         await store.verify_deleted(entry)
     assert await store.after_forget([]) == ()
+
+
+async def test_a_long_listing_is_never_silent_for_long(zep_api: ZepApi, async_zep: AsyncZep) -> None:
+    """The second reading shows nothing new, and all the same an entry comes of each of its pages."""
+    store = store_of(async_zep, page_size=3)
+    case = case_of(store)
+    puts = [await case.put() for _ in range(31)]
+    zep_api.sent.clear()
+    sent: list[int] = []
+    listed: list[str] = []
+    async for entry in store.list_entries():
+        sent.append(len(zep_api.sent))
+        listed.append(entry.external_id)
+    assert sorted(listed) == sorted(put.ids[0] for put in puts)
+    assert sent[-1] == 1 + 11 + 11
+    assert max(later - earlier for earlier, later in pairwise(sent)) <= 2
 
 
 async def test_a_list_that_goes_in_circles_ends(zep_api: ZepApi, async_zep: AsyncZep) -> None:
