@@ -376,8 +376,8 @@ def _capabilities() -> Mapping[Capability, Support]:
         ),
         Capability.VERIFY_DELETED: Support(
             Level.PARTIAL,
-            "Zep writes texts into summaries that outlive them; a forget looks into these and is unproved while "
-            "one keeps the text; later checks do not know the text, and no paraphrase is found",
+            "Zep writes texts into summaries that outlive them; a forget looks into these and stays unproved "
+            "while one keeps the text; later checks do not know the text, and no paraphrase is found",
         ),
     }
 
