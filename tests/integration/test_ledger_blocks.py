@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from fix_ledger import Book
 
-from custody_sync.errors import Refused
+from custody_sync.errors import LedgerError, Refused
 from custody_sync.ledger import Ledger, rows
 from custody_sync.model import Fact, Provenance
+from custody_sync.testing import testing_runtime
 
 SPACES = ("org", "user:1", "user:2")
 
@@ -122,3 +123,31 @@ async def test_l7_a_block_that_says_it_changed_earlier_is_found(
     found = await book.ledger.verify(await book.ledger.head())
     assert found.consistent is False
     assert "block" in found.inconsistent[0]
+
+
+@pytest.mark.storages("sqlite", "postgres")
+async def test_l7_a_ledger_from_before_the_blocks_is_given_them(
+    book: Book, ledger_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read as it is where it can be, upgraded when it is opened for writing, and answers as before."""
+    monkeypatch.setattr(rows, "BLOCK_BITS", 10)
+    instants = await tell(book, 5, steps=40)
+    asked = instants[len(instants) // 2]
+    wanted = await pages(book.ledger, 3, tx_at=asked)
+    if ledger_url.startswith("sqlite"):
+        await book.ledger.close()
+        with closing(sqlite3.connect(book.path)) as conn:
+            conn.executescript("DROP TABLE blocks; PRAGMA user_version = 2")
+        async with await Ledger.open(ledger_url, read_only=True) as old:
+            assert await pages(old, 3, tx_at=asked) == wanted
+    else:
+        schema = ledger_url.rpartition("schema=")[2]
+        async with book.ledger._storage._pool.connection() as server:
+            await server.execute(f"DROP TABLE {schema}.blocks".encode())
+            await server.execute(f"UPDATE {schema}.settings SET value = '1' WHERE name = 'version'".encode())
+        await book.ledger.close()
+        with pytest.raises(LedgerError, match="older version"):
+            await Ledger.open(ledger_url, read_only=True)
+    book.ledger = await Ledger.open(ledger_url, runtime=testing_runtime(clock=book.clock))
+    assert await pages(book.ledger, 3, tx_at=asked) == wanted
+    assert (await book.ledger.verify(await book.ledger.head())).passed
