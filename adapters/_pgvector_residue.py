@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from psycopg.errors import Diagnostic
 
 ELSEWHERE = "Write-ahead log, replicas and backups of the database follow their own retention."
-_NOT_ALLOWED = "42501"
 
 
 def left_behind(layout: Layout) -> str:
@@ -34,8 +33,8 @@ async def vacuumed(pool: Pool, layout: Layout) -> str:
     refused: list[Diagnostic] = []
 
     def heard(notice: Diagnostic) -> None:
-        # Who may not vacuum a table is only warned, and the command succeeds.
-        if notice.sqlstate == _NOT_ALLOWED:
+        # Who may not vacuum a table is only warned, without a code of its own, and the command succeeds.
+        if notice.severity_nonlocalized == "WARNING":
             refused.append(notice)
 
     try:
@@ -45,7 +44,9 @@ async def vacuumed(pool: Pool, layout: Layout) -> str:
         # The forget stands; what it leaves is to be said, not raised.
         return f"{vacuum} failed ({describe(error)}); deleted rows stay on disk."
     if refused:
-        return f"{vacuum} is not allowed to this role; deleted rows stay on disk until its owner runs it."
+        return (
+            f"{vacuum} was passed over: this role may not; deleted rows stay on disk until its owner runs it."
+        )
     if left:
         return f"{vacuum} left {left} deleted rows, which an open transaction may still see; run it again."
     return f"{vacuum} has freed the deleted rows; bytes stay until the space is used again or VACUUM FULL."

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import psycopg
 import pytest
-from fix_pgvector import Connect, ask, case_of, store_of
+from fix_pgvector import Connect, ask, case_of, database_of, store_of
 
 from custody_sync.adapters._pgvector_rows import entry_of
 from custody_sync.errors import StoreUnavailable
@@ -88,3 +88,18 @@ def test_a_row_becomes_the_entry_that_its_fields_name() -> None:
         created_at=when,
         generation="gen",
     )
+
+
+async def test_a_role_that_may_not_vacuum_says_so(connect: Connect, database_uri: str) -> None:
+    """Postgres only warns who is not the owner; that nothing was freed is said all the same."""
+    case = case_of(store_of(connect()))
+    put = await case.put()
+    await case.delete(put)
+    role = f"guest_{database_of(database_uri)}"
+    await ask(database_uri, f"create role {role} login")
+    await ask(database_uri, f"grant select, insert, update, delete on facts to {role}")
+    guest = store_of(connect(database_uri.replace("//postgres@", f"//{role}@")), vacuum=True)
+    said = (await guest.after_forget(put.entries))[0]
+    assert "passed over: this role may not" in said
+    await ask(database_uri, f"drop owned by {role}")
+    await ask(database_uri, f"drop role {role}")
