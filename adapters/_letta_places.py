@@ -151,8 +151,9 @@ class ArchivePlaces:
     # --- making ----------------------------------------------------------------------------
 
     async def _open(self, scope: str) -> Place:
-        found = list(await self.of_scope("put", scope))
+        # Read before the listing: a claim made after it names an archive that the listing lacks.
         claimed = (await self._notes.read()).get(_HOME + scope)
+        found = list(await self.of_scope("put", scope))
         known = {place.archive.id: place for place in found}
         if claimed is not None and claimed not in known:
             # Somebody deleted it, and what it held with it.
@@ -282,8 +283,8 @@ class AgentPlaces:
 
     async def _current(self, operation: str, scope: str) -> list[Archive]:
         """Return the agent's archive; refuse if what was written lies in one that it cannot read any more."""
-        found = await self._calls.archives_of(operation, scope)
         claimed = (await self._notes.read()).get(_HOME + scope)
+        found = await self._calls.archives_of(operation, scope)
         if claimed is None or any(one.id == claimed for one in found):
             return found
         if await self._calls.retrieve_archive(operation, claimed) is not None:

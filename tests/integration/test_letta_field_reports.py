@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from fakes.letta_api import EMBEDDING, MODEL, LettaApi
 
+from custody_sync.adapters._letta_walk import like
 from custody_sync.adapters.letta import LettaStore
 from custody_sync.errors import StoreRefused, StoreUnavailable
 from custody_sync.testing import StoreHooks
@@ -133,7 +134,7 @@ async def test_a_deleted_cursor_is_no_end(case: Case, api: LettaApi) -> None:
 
 
 @pytest.mark.parametrize("text", ["C:\\temp\\new is full", "100% of a_b", "ΟΔΟΣ, then İSTANBUL", "\\", "%"])
-async def test_a_pattern_is_no_text(case: Case, store: LettaStore, text: str) -> None:
+async def test_a_pattern_is_no_text(case: Case, api: LettaApi, store: LettaStore, text: str) -> None:
     """A held entry is not called gone although its text means something else as a pattern.
 
     A listing's `search` goes into LIKE as it is: seen on 0.16.8, a text with a backslash does not
@@ -142,5 +143,8 @@ async def test_a_pattern_is_no_text(case: Case, store: LettaStore, text: str) ->
     await case.put(case.fact("something else"))
     put = await case.put(case.fact(text))
     assert await store.verify_deleted(put.entries[0]) is False
+    (agent,) = api.agents
+    shown = api.client().agents.passages.list(agent, search=like(text))
+    assert put.ids[0] in [row.id for row in shown]
     await store.delete(put.entries[0])
     assert await store.verify_deleted(put.entries[0]) is True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -74,7 +75,14 @@ async def test_what_is_stored_altered_is_no_confirmation(api: LettaApi) -> None:
     for spoilt in ({"text": "shortened"}, {"created_at": "2026-01-01T00:00:00Z"}, {"id": None, "text": None}):
         fact = case.fact()
         label = case.label(fact)
-        shown = {"id": f"passage-{uuid.uuid4()}", "text": fact.text, "created_at": str(label.stored_at)}
+        shown = {
+            "id": f"passage-{uuid.uuid4()}",
+            "text": fact.text,
+            "created_at": str(label.stored_at),
+            "metadata": label.to_metadata(),
+        }
+        api.faults.answers["create"] = 200, shown
+        assert await store.put(fact, label) == (shown["id"],)
         api.faults.answers["create"] = 200, {**shown, **spoilt}
         with pytest.raises(StoreUnavailable):
             await store.put(fact, label)
@@ -140,6 +148,25 @@ async def test_who_claims_second_deletes_what_it_made(api: LettaApi) -> None:
     assert api.requests.count("create_archive") == 2
     assert list(api.archives) == [claimed]
     assert ids(await mine.listed()) == sorted((*first.ids, *put.ids))
+
+
+async def test_a_claim_made_meanwhile_is_not_taken_for_a_deleted_archive(api: LettaApi) -> None:
+    """An archive that another process makes and claims while we look for one is used, its claim kept."""
+
+    class Shared(LooseNotes):
+        reads = 0
+
+        async def read(self) -> Mapping[str, str]:
+            self.reads += 1
+            if self.reads == 2:
+                await self.claim("archive memories", api.new_archive("memories"))
+            return await super().read()
+
+    notes = Shared()
+    case = case_of(opened(api, notes, archive="memories"))
+    put = await case.put()
+    assert list(api.archives) == [(await notes.read())["archive memories"]]
+    assert ids(await case.listed()) == list(put.ids)
 
 
 async def test_an_archive_made_without_a_reply_is_taken_up(api: LettaApi) -> None:
