@@ -37,6 +37,7 @@ RUNNABLE = (
 OUTLINED = (
     "docs/stores/cognee.md",
     "docs/stores/langgraph.md",
+    "docs/stores/letta.md",
     "docs/stores/mem0.md",
     "docs/stores/pgvector.md",
     "docs/stores/zep.md",
