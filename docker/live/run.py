@@ -42,7 +42,7 @@ PARTS = {
     "libraries": Part(("langgraph", "pgvector", "mem0")),
     "stand-ins": Part(("stand_ins",)),
     "letta": Part(("letta",), "letta", "Letta server"),
-    "cognee": Part(("cognee",), "cognee", "Cognee server"),
+    "cognee": Part(("cognee",), "cognee", "Cognee server, one dataset"),
 }
 
 

@@ -16,7 +16,7 @@ from live.engine import Engine, Live, address
 from live.wire import BentAsyncTransport, Wire
 
 PASSWORD = "live-only"
-STRANGER = "notes of a stranger"
+DATASET = "memories"
 
 
 def wire() -> Wire:
@@ -31,9 +31,13 @@ def wire() -> Wire:
 
 
 class TestCognee(Live, StoreContract):
-    """An awaited client that logs in, a dataset for each space, indexing in the background."""
+    """An awaited client that logs in, all spaces in one dataset, indexing in the background.
 
-    engine = Engine("cognee", "Cognee server", "cognee", "server", ("httpx",))
+    One dataset, because a server keeps processes of its own for each that is searched: a search
+    over a dozen took minutes here.
+    """
+
+    engine = Engine("cognee", "Cognee server, one dataset", "cognee", "server", ("httpx",))
     # A put takes a quarter of a second and an indexing run some seconds, so everything is smaller.
     bulk, crowd, many, workers = 45, 61, 90, 4
     questions, pause, rule_timeout = 14, 0.5, 900.0
@@ -57,7 +61,7 @@ class TestCognee(Live, StoreContract):
 
     def adapter(self) -> CogneeStore:
         """Return an adapter with small pages."""
-        return CogneeStore(self.client, username=self.user, password=PASSWORD, page_size=20)
+        return CogneeStore(self.client, dataset=DATASET, username=self.user, password=PASSWORD, page_size=20)
 
     async def version(self) -> str:
         """Return what the server says of itself."""
@@ -89,7 +93,7 @@ class TestCognee(Live, StoreContract):
             answer = await other.post(
                 "/api/v1/add",
                 files=[("data", ("notes.md", text.encode(), "text/plain"))],
-                data={"datasetName": STRANGER.replace(" ", "_"), "external_metadata": json.dumps([{"a": 1}])},
+                data={"datasetName": DATASET, "external_metadata": json.dumps([{"source": "agent"}])},
             )
             said: Any = answer.raise_for_status().json()
         return f"{said['data_ingestion_info'][0]['data_id']}~untagged"
