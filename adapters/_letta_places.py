@@ -101,7 +101,8 @@ class ArchivePlaces:
         """Return the archive that was claimed, and others of the name that carry our mark."""
         claimed = (await self._notes.read()).get(_HOME + scope)
         named = await self._calls.list_archives(operation, name=scope)
-        found = [Place(scope, one) for one in named if one.description == self._mark or one.id == claimed]
+        same = (one for one in named if one.name == scope)
+        found = [Place(scope, one) for one in same if one.description == self._mark or one.id == claimed]
         if claimed is not None and all(place.archive.id != claimed for place in found):
             # Renamed, or deleted: only the id tells.
             row = await self._calls.retrieve_archive(operation, claimed)
