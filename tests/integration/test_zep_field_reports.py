@@ -126,7 +126,7 @@ async def test_a_delete_waits_for_its_own_episode_to_be_processed(
 
     https://github.com/getzep/zep/pull/607
     """
-    zep_api.extraction, zep_api.extracts_deleted, zep_api.keeps_summaries = 6, True, False
+    zep_api.extraction, zep_api.extracts_deleted, zep_api.keeps_summaries = 9, True, False
     store = store_of(async_zep)
     case = case_of(store)
     earlier = await case.put()

@@ -174,6 +174,20 @@ async def test_an_edge_shared_with_another_text_is_no_proof(zep_api: ZepApi, asy
         await store.verify_deleted(gone.entries[0])
 
 
+async def test_an_edge_of_other_episodes_is_never_deleted(zep_api: ZepApi, async_zep: AsyncZep) -> None:
+    """What another episode stands behind as well is not ours to take, only to report."""
+    zep_api.leaves_edges = True
+    store = store_of(async_zep)
+    case = case_of(store)
+    gone, lives = await case.put(), await case.put()
+    zep_api.pass_time()
+    (shared, _) = graph_of(zep_api).edges.values()
+    shared.episodes += lives.ids
+    await case.delete(gone)
+    assert shared.uuid in graph_of(zep_api).edges
+    assert [await store.verify_deleted(entry) for entry in (*gone.entries, *gone.blind)] == [False, False]
+
+
 async def test_an_observation_is_looked_into(zep_api: ZepApi, async_zep: AsyncZep) -> None:
     """Observations are derived too; case and white space do not hide a text in one."""
     zep_api.keeps_summaries = False
