@@ -52,7 +52,7 @@ class Reasons:
 
 def page(results: Row) -> str:
     """Return the page that tells these results."""
-    engines = [row | {"key": key} for key, row in results["engines"].items()]
+    engines = [row | {"title": _titled(row)} for row in results["engines"].values()]
     engines.sort(key=lambda row: (row["kind"] == "stand-in", row["adapter"], row["title"]))
     letters = iter([*string.ascii_uppercase, *(f"A{letter}" for letter in string.ascii_uppercase)])
     ran = [row | {"letter": next(letters)} for row in engines if row["ran"]]
@@ -67,6 +67,11 @@ def page(results: Row) -> str:
         _leftovers(ran),
     )
     return "\n".join(line for section in sections for line in section).rstrip() + "\n"
+
+
+def _titled(row: Row) -> str:
+    """Return the title as every section says it: no table may pass an imitation off as the service."""
+    return f"{row['title']} (stand-in)" if row["kind"] == "stand-in" else row["title"]
 
 
 def _tried(ran: list[Row]) -> Iterator[str]:

@@ -93,7 +93,8 @@ def test_a_stand_in_is_marked(maker: Any) -> None:
     """No reader can take an imitation for the vendor's service, and it comes after what is real."""
     rows = {"one": engine(title="Hosted", kind="stand-in"), "two": engine(title="Real")}
     page = maker.page({"rules": {}, "engines": rows})
-    assert all("**stand-in**" in line for line in lines_about(page, "| B | Hosted | [pgvector]"))
+    assert "**stand-in**" in lines_about(page, "| B | Hosted (stand-in) | [pgvector]")[0]
+    assert all("Hosted (stand-in)" in line for line in lines_about(page, "Hosted"))
     assert lines_about(page, "| A | Real | [pgvector]")
 
 
