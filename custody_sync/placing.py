@@ -12,6 +12,7 @@ from custody_sync.errors import (
     AlreadyPlaced,
     CustodyError,
     InvalidInput,
+    InvalidStore,
     Refused,
     StoreError,
     StoreThrottled,
@@ -92,6 +93,7 @@ class Placer:
 
         Raises:
             InvalidInput: a store refused the fact by name and nothing is left anywhere.
+            InvalidStore: a store cannot be used as it was set up, and nothing is left anywhere.
             StoreWriteFailed: names the store, the cause, what was removed and what may be left.
         """
         gates = [gate for gate in self._gates.values() if gate.name not in but]
@@ -195,7 +197,7 @@ class Placer:
     async def _undo(self, fact: Fact, puts: Sequence[Put], failed: Sequence[Put]) -> CustodyError:
         removed, left = await self.take_back(fact, puts)
         first = failed[0]
-        if isinstance(first.error, InvalidInput) and not left:
+        if isinstance(first.error, InvalidInput | InvalidStore) and not left:
             return first.error
         later = {"retry_after": first.error.retry_after} if isinstance(first.error, StoreThrottled) else {}
         return StoreWriteFailed(

@@ -30,6 +30,7 @@ from custody_sync.errors import (
     TextTooLong,
     Transient,
 )
+from custody_sync.errors.base import throw
 from custody_sync.faultpoints import FaultPoint
 from custody_sync.model import ERASED_ID, Capability, Entry, Fact, Hit, Label, Level, Limits
 from custody_sync.ports import Store, capabilities
@@ -43,7 +44,7 @@ Superseded = Literal["remove", "keep"]
 PAGE_SECONDS = 15.0
 """A page of a listing ends here even if it is not full, so that a slow store costs no sweep its lease."""
 _CODE = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,79}( [A-Z0-9_]{1,24})?", re.ASCII)
-"""All that an adapter may say of a failure: a type or a code, and a status. A sentence may quote a memory."""
+"""All that an adapter may say of a failure: a type or a code, and a status; a sentence may quote."""
 _NOT_A_STORES = (KeyboardInterrupt, SystemExit, GeneratorExit)
 """Raised by the interpreter, through a store's code, and never an answer of the store."""
 
@@ -108,7 +109,7 @@ class Gate:
         """Return where the store keeps a fact, where it tells facts apart by scope.
 
         Raises:
-            StoreRefused: the scope cannot be told; the store was not called.
+            InvalidInput, StoreRefused: it cannot be told; the store was not called.
         """
         named = getattr(self.store, "scope_of", None)
         if named is None:
@@ -117,6 +118,9 @@ class Gate:
             scope = named(fact)
         except _NOT_A_STORES:
             raise
+        except InvalidInput as error:
+            error.__cause__ = None
+            throw(error)
         except BaseException as error:  # a caller's template or callable may raise anything
             problem = _code(error)
         else:
@@ -130,6 +134,7 @@ class Gate:
 
         Raises:
             InvalidInput: the adapter refuses the fact by name; it holds nothing of it.
+            InvalidStore: the store cannot be used as it was set up; it holds nothing of it.
             StoreRefused: the store refuses it; it holds nothing of it.
             StoreThrottled: it had no time for it before the deadline; it holds nothing of it.
             StoreUnavailable: it may or may not have arrived.
@@ -308,13 +313,16 @@ class Gate:
             problem = self._ours(operation, error)
         except BaseException as error:
             problem = self._ours(operation, error)
-        # Raised outside the handler, so that the vendor's exception does not travel along as the context.
+        # Outside the handler, so that the vendor's exception does not travel along as the context.
         raise problem
 
     def _ours(self, operation: str, error: BaseException) -> CustodyError:
-        if operation == "put" and isinstance(error, InvalidInput):
+        if operation == "put" and isinstance(error, InvalidInput | InvalidStore):
             error.__cause__ = error.__context__ = None
             return error.with_traceback(None)
+        if operation == "list" and isinstance(error, InvalidStore):
+            # Nothing was sent, and only the adapter's own words say what to do.
+            return StoreRefused(store=self.name, operation=operation, cause=str(error.fields["problem"]))
         if isinstance(error, StoreThrottled):
             wait = seconds_of(error)
             return StoreThrottled(store=self.name, operation=operation, cause=_code(error), retry_after=wait)
@@ -335,7 +343,7 @@ def _code(error: BaseException) -> str:
 
 
 def describe(error: BaseException) -> str:
-    """Return an error's type and, where it carries one, its numeric status; never its text."""
+    """Return an error's type and, where it has one, its numeric status; never its text."""
     if isinstance(error, StoreError):
         return str(error.fields.get("cause", type(error).__name__))
     if isinstance(error, CustodyError):
@@ -362,6 +370,8 @@ def open_gates(
         InvalidInput: a policy names a store that is not there or a policy that does not exist.
     """
     gates: dict[str, Gate] = {}
+    if not isinstance(stores, Iterable):
+        raise InvalidInput(field="stores", problem=f"must be a list of stores, not {type(stores).__name__}")
     for store in stores:
         name = getattr(store, "name", None)
         if not isinstance(name, str) or not name.strip():

@@ -11,7 +11,7 @@ from custody_sync.cli.options import ConfigOption, JsonOption
 from custody_sync.cli.output import Output
 from custody_sync.cli.sentences import sentence, told
 from custody_sync.cli.session import run
-from custody_sync.errors import CustodyError
+from custody_sync.errors import CustodyError, InvalidStore
 from custody_sync.model import Capability, Level, Support
 from custody_sync.ports import capabilities
 from custody_sync.registry import store_class, store_names
@@ -37,7 +37,7 @@ def stores(
         configured = settings.factory is not None and not known
         if configured:
             async with open_stores(settings) as opened:
-                table = {store.name: capabilities(store) for store in opened}
+                table = {named(store): capabilities(store) for store in opened}
         else:
             for name in store_names():
                 try:
@@ -62,6 +62,14 @@ def stores(
         return 0
 
     return run(work, json=json)
+
+
+def named(store: object) -> str:
+    """Return a store's name, or refuse what has none as a coordinator would."""
+    name = getattr(store, "name", None)
+    if not isinstance(name, str) or not name.strip():
+        raise InvalidStore(store=type(store).__name__, problem="has no name")
+    return name
 
 
 def _show(output: Output, title: str, table: Mapping[str, Mapping[Capability, Support]]) -> None:

@@ -19,8 +19,14 @@ Outside pytest: `report = await check_store(my_store)`.
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
@@ -47,9 +53,9 @@ RULES: Final[tuple[Rule, ...]] = tuple(
 )
 """Every rule, in the order of its id."""
 
-StoreFactory: TypeAlias = Callable[
-    [], "Store | Awaitable[Store] | AbstractAsyncContextManager[Store] | AsyncGenerator[Store, None]"
-]
+_Entered: TypeAlias = "AbstractAsyncContextManager[Store] | AbstractContextManager[Store]"
+_Yielded: TypeAlias = "AsyncGenerator[Store, None] | Generator[Store, None, None]"
+StoreFactory: TypeAlias = Callable[[], "Store | Awaitable[Store] | _Entered | _Yielded"]
 """Makes a fresh store for each rule: the store, something to await, a context or a one-yield generator."""
 
 Progress: TypeAlias = "Callable[[RuleResult], None]"
@@ -220,6 +226,10 @@ class _Trial:
 
 async def _make(factory: StoreFactory, stack: AsyncExitStack) -> Any:
     made: Any = factory()
+    if isinstance(made, Generator):
+        return stack.enter_context(contextmanager(lambda: made)())
+    if isinstance(made, AbstractContextManager) and not hasattr(made, "put"):
+        return stack.enter_context(made)
     if isinstance(made, AsyncGenerator):
         # Resumed after the rule like a pytest fixture, so its teardown needs no try/finally.
         return await stack.enter_async_context(asynccontextmanager(lambda: made)())

@@ -16,7 +16,7 @@ from custody_sync.cli.output import Output
 from custody_sync.testing import RULES
 
 ADAPTERS = '''
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 
 from custody_sync.testing import MemoryHooks, MemoryStore, StoreContract, StoreHooks
 
@@ -49,6 +49,15 @@ class Modest(MemoryStore):
 @asynccontextmanager
 async def opened():
     yield MemoryStore("opened")
+
+
+@contextmanager
+def entered():
+    yield MemoryStore("entered")
+
+
+def yielded():
+    yield MemoryStore("yielded")
 
 
 def several():
@@ -133,7 +142,7 @@ def test_no_rule_kept_is_no_pass(shell: Shell) -> None:
     assert "proves nothing" in shell.err
 
 
-@pytest.mark.parametrize("factory", ["opened", "Modest"])
+@pytest.mark.parametrize("factory", ["opened", "entered", "yielded", "Modest"])
 def test_a_factory_may_be_a_class_or_a_context(shell: Shell, factory: str) -> None:
     """It is called for each rule, in a module that lies in the current folder."""
     assert shell.json(f"{MINE}:{factory}", "--rules", "C-01,C-02")["counts"]["passed"] == 2

@@ -315,3 +315,49 @@ def test_one_coordinator_in_two_loops(tmp_path: Path) -> None:
             done.result()
     assert len(store.snapshot()) == 24
     asyncio.run(close())
+
+
+class Unready(MemoryStore):
+    """A store whose adapter finds, when it is used, that it cannot be used as it was set up."""
+
+    async def put(self, *_: Any) -> list[str]:
+        """Say what to do, by name."""
+        raise errors.InvalidStore(store="unready", problem="its service is of 1.5; 1.6 is the oldest") from (
+            ValueError(CANARY)
+        )
+
+    def list_entries(self) -> AsyncIterator[Entry]:
+        """Say it here as well."""
+        raise errors.InvalidStore(store="unready", problem="its service is of 1.5; 1.6 is the oldest")
+
+
+async def test_a_store_that_cannot_be_used_says_why(desk: Desk) -> None:
+    """The adapter's sentence reaches the caller whole: writing again would not help, and nothing is left."""
+    async with AsyncCoordinator(desk.ledger, stores=[Unready("unready")], runtime=desk.runtime) as custody:
+        with pytest.raises(errors.InvalidStore, match=r"1\.6 is the oldest") as caught:
+            await custody.write(value="x", space="org", actor=ACTOR)
+        assert caught.value.__cause__ is None
+        assert CANARY not in "".join(traceback.format_exception(caught.value))
+        swept = await custody.repair(actor=ACTOR, reason="test")
+    assert any("1.6 is the oldest" in line for line in swept.still_held)
+
+
+async def test_a_scope_function_that_gives_none_is_named(desk: Desk) -> None:
+    """What the caller's own function returned is told in the adapter's words, as the input it is."""
+
+    class Scoped(MemoryStore):
+        """Has a function for its scope."""
+
+        def scope_of(self, fact: Any) -> str | None:
+            """Refuse what the function returned."""
+            raise errors.InvalidInput(field="user_id", problem="the function must return a text")
+
+    async with AsyncCoordinator(desk.ledger, stores=[Scoped("scoped")], runtime=desk.runtime) as custody:
+        with pytest.raises(errors.InvalidInput, match="user_id"):
+            await custody.write(value="x", space="org", actor=ACTOR)
+
+
+def test_stores_are_a_list() -> None:
+    """One store without a list around it is told apart from a list."""
+    with pytest.raises(errors.InvalidInput, match="a list of stores, not MemoryStore"):
+        open_gates(MemoryStore("a"), testing_runtime(), Deadlines(), "remove")  # type: ignore[arg-type]  # the mistake
