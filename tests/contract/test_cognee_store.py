@@ -68,6 +68,8 @@ class TestCogneeStore(CogneeHooks, StoreContract):
 class TestCogneeStoreInOneDataset(CogneeHooks, StoreContract):
     """A blocking client with an API key; all spaces in one dataset, kept apart by a tag."""
 
+    many = 330
+
     @pytest.fixture
     def store(self) -> Iterator[CogneeStore]:
         """Yield one over a fresh server."""
@@ -82,6 +84,8 @@ class TestCogneeStoreInOneDataset(CogneeHooks, StoreContract):
 
 class TestCogneeStoreWithoutAccessControl(CogneeHooks, StoreContract):
     """A server on which nobody logs in and one index answers for all datasets."""
+
+    many = 330
 
     @pytest.fixture
     async def store(self) -> AsyncIterator[CogneeStore]:

@@ -87,6 +87,8 @@ class TestInMemoryStore(LangGraphHooks, StoreContract):
 class TestInMemoryStoreInOneNamespace(LangGraphHooks, StoreContract):
     """In memory, with an index, all spaces in one namespace: the filter has to keep them apart."""
 
+    many = 330
+
     @pytest.fixture
     def store(self) -> LangGraphStore:
         """Return a fresh one."""
@@ -96,6 +98,8 @@ class TestInMemoryStoreInOneNamespace(LangGraphHooks, StoreContract):
 class TestInMemoryStoreWithoutIndex(LangGraphHooks, StoreContract):
     """In memory, without an index: the search serves in its own order."""
 
+    many = 330
+
     @pytest.fixture
     def store(self) -> LangGraphStore:
         """Return a fresh one."""
@@ -104,6 +108,8 @@ class TestInMemoryStoreWithoutIndex(LangGraphHooks, StoreContract):
 
 class TestSqliteStore(LangGraphHooks, StoreContract):
     """A SQLite file, called in worker threads."""
+
+    many = 330
 
     @pytest.fixture
     def store(self, tmp_path: Path) -> Iterator[LangGraphStore]:
@@ -116,6 +122,8 @@ class TestSqliteStore(LangGraphHooks, StoreContract):
 class TestAsyncSqliteStore(LangGraphHooks, StoreContract):
     """A SQLite file, awaited."""
 
+    many = 330
+
     @pytest.fixture
     async def store(self, tmp_path: Path) -> AsyncIterator[LangGraphStore]:
         """Yield one on a fresh file."""
@@ -126,6 +134,8 @@ class TestAsyncSqliteStore(LangGraphHooks, StoreContract):
 
 class TestThirdPartysStore(LangGraphHooks, StoreContract):
     """A store that is not LangGraph's own and caps its answers, so that it is paged through."""
+
+    many = 330
 
     @pytest.fixture
     def store(self) -> LangGraphStore:
@@ -140,6 +150,8 @@ class TestThirdPartysStore(LangGraphHooks, StoreContract):
 class TestSqliteStoreWithIndex(LangGraphHooks, StoreContract):
     """A SQLite file with a vector index."""
 
+    many = 330
+
     @pytest.fixture
     def store(self, tmp_path: Path) -> Iterator[LangGraphStore]:
         """Yield one on a fresh file."""
@@ -150,6 +162,8 @@ class TestSqliteStoreWithIndex(LangGraphHooks, StoreContract):
 
 class TestPostgresStore(LangGraphHooks, StoreContract):
     """Postgres with an HNSW index, called in worker threads through a pool."""
+
+    many = 330
 
     @pytest.fixture
     def store(self, database_uri: str) -> Iterator[LangGraphStore]:
@@ -174,6 +188,8 @@ class TestAsyncPostgresStore(LangGraphHooks, StoreContract):
 
 class TestAsyncPostgresStoreExact(LangGraphHooks, StoreContract):
     """Postgres that searches exactly, among the entries of everybody else who uses the database."""
+
+    many = 330
 
     @pytest.fixture
     async def store(self, postgres_uri: str) -> AsyncIterator[LangGraphStore]:

@@ -77,6 +77,8 @@ class TestLettaArchives(LettaHooks, StoreContract):
 class TestAsyncLettaArchives(LettaHooks, StoreContract):
     """The asynchronous client, an archive of its own for each space."""
 
+    many = 330
+
     def opened(self) -> LettaStore:
         """Return a store over the service."""
         return LettaStore(self.api.async_client(), model=MODEL, embedding=EMBEDDING)
@@ -85,6 +87,8 @@ class TestAsyncLettaArchives(LettaHooks, StoreContract):
 class TestLettaOneArchive(LettaHooks, StoreContract):
     """All spaces in one archive of ours."""
 
+    many = 330
+
     def opened(self) -> LettaStore:
         """Return a store over the service."""
         return LettaStore(self.api.async_client(), archive="memories", model=MODEL, embedding=EMBEDDING)
@@ -92,6 +96,8 @@ class TestLettaOneArchive(LettaHooks, StoreContract):
 
 class TestLettaAgent(LettaHooks, StoreContract):
     """The archive of an agent that was there before, and keeps memories of its own."""
+
+    many = 330
 
     def opened(self) -> LettaStore:
         """Return a store over the service."""

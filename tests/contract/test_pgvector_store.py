@@ -144,17 +144,23 @@ class ExistingTableHooks(PgVectorHooks):
 class TestLangChainsTable(ExistingTableHooks, StoreContract):
     """The table of langchain-postgres: text ids, the label in JSON, one collection, vectors of any length."""
 
+    many = 330
+
     shape = LANGCHAIN
 
 
 class TestApplicationsTable(ExistingTableHooks, StoreContract):
     """A table with ids that the database gives, the label in columns, a tenant and a required column."""
 
+    many = 330
+
     shape = APP
 
 
 class TestMem0sTable(ExistingTableHooks, StoreContract):
     """Mem0's table: uuid ids, the text and the label in one JSON."""
+
+    many = 330
 
     shape = MEM0
 
@@ -187,6 +193,8 @@ class TestPgVectorStoreWithHnsw(PgVectorHooks, StoreContract):
 
 class TestPgVectorStoreWithHalfvec(TestPgVectorStoreWithHnsw):
     """Vectors of half precision under an HNSW index on Euclidean distance."""
+
+    many = 330
 
     vector_type = "halfvec"
     distance = "l2"

@@ -87,11 +87,15 @@ class AsyncZepHooks(ZepHooks):
 class TestAsyncZep(AsyncZepHooks, StoreContract):
     """`AsyncZep`, awaited, all spaces in one graph: the filter has to keep them apart."""
 
+    many = 330
+
     graph = "memories"
 
 
 class TestZepAsItIs(AsyncZepHooks, StoreContract):
     """`AsyncZep` on a service that keeps summaries, merges equal facts and forgets idempotency keys."""
+
+    many = 330
 
     own_keys = False
 
