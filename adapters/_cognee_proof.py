@@ -24,6 +24,7 @@ from custody_sync.model import ERASED_ID, Entry
 NOT_FOUND = frozenset({404})
 _PROBE, _GROWTH, _MOST = 100, 10, 1_000_000
 _OPERATION = "verify_deleted"
+_LOOKS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,15 +113,32 @@ class Prover:
         return all(answers)
 
     async def _is_gone_from(self, dataset_id: str, entry: Entry) -> bool:
+        """Look again where rows went meanwhile, as in a sweep: the index rightly shows none of those."""
+        for _ in range(_LOOKS - 1):
+            rows, finished = await self._listed(dataset_id)
+            try:
+                return await self._is_gone_beside(dataset_id, entry, rows, finished)
+            except NoProof:
+                left = {row.data_id for row in await self._datasets.rows(_OPERATION, dataset_id)}
+                if all(row.data_id in left for row in rows):
+                    raise
+        return await self._is_gone_beside(dataset_id, entry, *await self._listed(dataset_id))
+
+    async def _listed(self, dataset_id: str) -> tuple[Sequence[Row], frozenset[str]]:
+        rows, finished = await asyncio.gather(
+            self._datasets.rows(_OPERATION, dataset_id), self._finished(dataset_id)
+        )
+        return rows, finished
+
+    async def _is_gone_beside(
+        self, dataset_id: str, entry: Entry, rows: Sequence[Row], finished: frozenset[str]
+    ) -> bool:
         # An erasure of identity takes the id; then every entry of the fact has to be gone.
         data_id = None if entry.external_id.startswith(ERASED_ID) else data_id_of(entry.external_id)
 
         def is_it(row: Row) -> bool:
             return row.fact_id == entry.fact_id if data_id is None else row.data_id == data_id
 
-        rows, finished = await asyncio.gather(
-            self._datasets.rows(_OPERATION, dataset_id), self._finished(dataset_id)
-        )
         if any(map(is_it, rows)):
             return False
         if data_id is not None and await self._has_file(dataset_id, data_id):

@@ -215,3 +215,21 @@ def test_an_entry_is_dated_in_utc() -> None:
         entry = asyncio.run(store.find(put.fact.fact_id))[0]
         assert entry.created_at is not None
         assert entry.created_at.utcoffset() == timedelta(0)
+
+
+async def test_a_neighbour_that_goes_meanwhile_spoils_no_proof(cognee: CogneeBench) -> None:
+    """In a sweep the row that was to show that the index looks may be gone when it is asked: ask again."""
+    gone, _, neighbour = [await cognee.put(f"note {n}") for n in range(3)]
+    await cognee.store.delete(gone.entries[0])
+    other, searches = cognee.adapter(), 0
+
+    async def delete_first(request: httpx.Request) -> None:
+        nonlocal searches
+        searches += request.url.path == "/api/v1/search"
+        if searches == 1:
+            searches += 1
+            await other.delete(neighbour.entries[0])
+
+    cognee.client.event_hooks = {"request": [delete_first]}
+    assert await cognee.store.verify_deleted(gone.entries[0])
+    assert searches > 1
