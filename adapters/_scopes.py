@@ -87,9 +87,10 @@ class LooseNotes:
         """Return everything that was claimed."""
         return dict(self._held)
 
-    async def drop(self, key: str) -> None:
-        """Forget a key."""
-        self._held.pop(key, None)
+    async def drop(self, key: str, value: str | None = None) -> None:
+        """Forget a key; with a value, only while that is what stands."""
+        if value is None or self._held.get(key) == value:
+            self._held.pop(key, None)
 
 
 def check_template(field: str, template: object) -> str:

@@ -101,9 +101,16 @@ class StoreNotebook:
                 found[key] = value
         return found
 
-    async def drop(self, key: str) -> None:
-        """Forget a key, so that it may be claimed anew."""
-        await self._ledger.drop_notes(CLAIMS, [self._row(key)])
+    async def drop(self, key: str, value: str | None = None) -> None:
+        """Forget a key, so that it may be claimed anew; with a value, only while that is what stands."""
+        row, holder = self._row(key), None
+        if value is not None:
+            note = await at(self._ledger, CLAIMS, row)
+            if note is None or claimed(note)[1] != value:
+                return
+            # Every claim has a holder of its own, so a newer one is not taken, even of the same value.
+            holder = note.holder
+        await self._ledger.drop_notes(CLAIMS, [row], holder=holder)
 
     async def renew(self, key: str, value: str) -> None:
         """See that a key stands for the space that needs it, now that a fact of it is recorded.

@@ -113,8 +113,11 @@ class Notebook(Protocol):
         """Return everything that was claimed for this store."""
         ...
 
-    async def drop(self, key: str) -> None:
-        """Forget a key, so that it may be claimed anew."""
+    async def drop(self, key: str, value: str | None = None) -> None:
+        """Forget a key, so that it may be claimed anew; with a value, only while that is what stands.
+
+        Whoever drops a claim because of what it says names that: meanwhile it may have been claimed anew.
+        """
         ...
 
 

@@ -165,7 +165,7 @@ async def test_a_function_chooses_the_dataset_and_the_notebook_knows_it(cognee: 
         async def read(self) -> dict[str, str]:
             return dict.fromkeys(claimed, "")
 
-        async def drop(self, key: str) -> None:
+        async def drop(self, key: str, value: str | None = None) -> None:
             claimed.remove(key)
 
     def chosen(fact: Fact) -> str:

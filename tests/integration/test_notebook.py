@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fix_custody import LATER, error_of
@@ -16,6 +17,7 @@ from custody_sync import notebook as notebook_module
 from custody_sync.errors import InvalidStore, LedgerError, LedgerMoved, StoreWriteFailed
 from custody_sync.ledger import Ledger
 from custody_sync.ledger.moving import move
+from custody_sync.ledger.storage import CLAIMS
 from custody_sync.notebook import StoreNotebook, needing
 from custody_sync.testing import MemoryStore, testing_runtime
 
@@ -45,6 +47,27 @@ async def test_the_first_claim_stands(book: Book) -> None:
     assert await two.claim("user:42", "c") == "a"
     await two.drop("user:42")
     assert (await one.get("user:42"), await one.claim("user:42", "c")) == (None, "c")
+
+
+async def test_a_stale_drop_takes_no_newer_claim(book: Book) -> None:
+    """A drop that names a value leaves what was claimed anew, also when that came while it was looking."""
+    slow, fast = notebook_of(book, seed=1), notebook_of(book, seed=2)
+    await slow.claim("user:42", "a")
+    await slow.drop("user:42", "b")
+    assert await fast.get("user:42") == "a"
+    drop_notes = book.ledger.drop_notes
+
+    async def late(*given: Any, **options: Any) -> None:
+        await drop_notes(CLAIMS, [slow._row("user:42")])
+        await fast.claim("user:42", "a")
+        await drop_notes(*given, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(book.ledger, "drop_notes", late)
+        await slow.drop("user:42", "a")
+    assert await fast.get("user:42") == "a"
+    await slow.drop("user:42", "a")
+    assert await fast.get("user:42") is None
 
 
 async def test_stores_have_notebooks_of_their_own(book: Book) -> None:

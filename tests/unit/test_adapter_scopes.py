@@ -86,6 +86,10 @@ async def test_notes_without_a_ledger() -> None:
     read = dict(await notes.read())
     await notes.claim("b", "")
     assert (read, await notes.get("b")) == ({"a": "1"}, "")
+    await notes.drop("a", "2")
+    assert await notes.get("a") == "1"
+    await notes.drop("a", "1")
+    assert await notes.get("a") is None
     await notes.drop("a")
     await notes.drop("a")
     assert await notes.claim("a", "3") == "3"
