@@ -104,7 +104,8 @@ def _summary(row: Row) -> list[str]:
 
 def _less(row: Row) -> list[str]:
     outcome = row.get("forgets_as", "verified")
-    return [] if outcome == "verified" else [f"the forget ends as `{outcome}`"]
+    less = [] if outcome == "verified" else [f"the forget ends as `{outcome}`"]
+    return less + (["after a second sweep"] if row.get("sweeps", 1) > 1 else [])
 
 
 def _untried(rows: list[Row]) -> Iterator[str]:

@@ -18,6 +18,7 @@ ACTOR = "agent:live"
 LATENCIES = "latencies"
 NOTES = "notes"
 VERSION = "version"
+SWEEPS = "sweeps"
 _HOUR = timedelta(hours=1)
 
 
@@ -82,7 +83,11 @@ class Live(StoreHooks):
             swept = await custody.repair(actor="ops", reason="after an outage")
             taken = [found for found in swept.repaired if found.kind is Leftover.ORPHAN]
             assert {found.fact_id for found in taken} == {fact.fact_id for fact in orphans}
-            assert {str(found.outcome) for found in taken} <= {"verified", self.forgets_as}, swept
+            assert {str(found.outcome) for found in taken} <= {"verified", "unverified"}, swept
+            if not swept.complete and self.forgets_as == "verified":
+                # A slow service may not have proved a removal in the time a sweep waits; it stays owed.
+                record_property(SWEEPS, 2)
+                assert (await custody.repair(actor="ops", reason="what was left owed")).complete
             assert await store.find(kept.fact.fact_id)
             assert (await custody.verify(actor="ops")).complete or self.forgets_as != "verified"
 

@@ -16,7 +16,7 @@ import pytest
 from custody_sync import __version__
 from custody_sync.ports import capabilities
 from custody_sync.testing.contract import RULES
-from live.engine import LATENCIES, NOTES, VERSION, Live
+from live.engine import LATENCIES, NOTES, SWEEPS, VERSION, Live
 
 _TITLES = {f"test_{rule.rule_id.lower().replace('-', '')}_{rule.name}": rule.rule_id for rule in RULES}
 _VERDICTS = {"passed": "passed", "skipped": "not_applicable", "failed": "failed"}
@@ -47,7 +47,7 @@ class Record:
         for name, value in item.user_properties:
             if name == LATENCIES:
                 row["latency"] = _summed(dict(value))
-            elif name in (NOTES, VERSION):
+            elif name in (NOTES, SWEEPS, VERSION):
                 row[name] = value
 
     def write(self, path: Path) -> None:

@@ -63,7 +63,7 @@ class LettaLive(Live):
         with Letta(base_url=address("LETTA"), max_retries=0) as other:
             archive = next(iter(other.archives.list(name=case.space)))
             passage = other.archives.passages.create(archive.id, text=text, tags=["note"])
-        return passage.id
+        return f"{archive.id}/{passage.id}"
 
 
 class TestLetta(LettaLive, StoreContract):
@@ -116,4 +116,5 @@ class TestAsyncLetta(LettaLive, StoreContract):
         await Case("stranger", store, self).put()
         with Letta(base_url=address("LETTA"), max_retries=0) as other:
             archive = next(iter(other.archives.list(name=self.name)))
-            return other.archives.passages.create(archive.id, text=text, tags=["note"]).id
+            passage = other.archives.passages.create(archive.id, text=text, tags=["note"])
+        return f"{archive.id}/{passage.id}"

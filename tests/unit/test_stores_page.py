@@ -114,6 +114,12 @@ def test_a_forget_that_is_not_verified_is_told(maker: Any) -> None:
     assert any("holds, the forget ends as `unverified`" in line for line in lines_about(page, "Store 1.0"))
 
 
+def test_a_second_sweep_is_told(maker: Any) -> None:
+    """Where one sweep did not prove everything, the row says that a second one was needed."""
+    page = maker.page({"rules": {}, "engines": {"one": engine(sweeps=2)}})
+    assert any("holds, after a second sweep" in line for line in lines_about(page, "Store 1.0"))
+
+
 def test_a_rule_that_was_not_run_is_blank(maker: Any) -> None:
     """A rule that came after the run is neither kept nor broken."""
     page = maker.page({"rules": {"C-99": "New."}, "engines": {"one": engine()}})
