@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
-from custody_sync.adapters._scopes import check_template, fill, is_fixed
+from custody_sync.adapters._scopes import OncePerFact, check_template, fill, is_fixed
 from custody_sync.errors import InvalidInput
 from custody_sync.model import Fact
 
@@ -21,7 +21,7 @@ class Namespaces:
     """
 
     def __init__(self, namespace: Sequence[str] | Callable[[Fact], Sequence[str]]) -> None:
-        self._function = namespace if callable(namespace) else None
+        self._function = OncePerFact(_asker(namespace)) if callable(namespace) else None
         self._labels = () if callable(namespace) else _checked(namespace)
         fixed = next((n for n, label in enumerate(self._labels) if not is_fixed(label)), len(self._labels))
         self.root = escaped(self._labels[:fixed])
@@ -31,16 +31,21 @@ class Namespaces:
 
     def of_fact(self, fact: Fact) -> Namespace:
         """Return the namespace a fact belongs in."""
-        if self._function is None:
-            return self.of_space(fact.space)
-        labels = self._function(fact)
-        if isinstance(labels, str) or not labels or any(not isinstance(label, str) for label in labels):
-            raise InvalidInput(field="namespace", problem="the function must return one or more texts")
-        return escaped(labels)
+        return self.of_space(fact.space) if self._function is None else self._function(fact)
 
     def of_space(self, space: str) -> Namespace:
         """Return the namespace of a space under the template."""
         return escaped([fill(label, space) for label in self._labels])
+
+
+def _asker(function: Callable[[Fact], Sequence[str]]) -> Callable[[Fact], Namespace]:
+    def ask(fact: Fact) -> Namespace:
+        labels = function(fact)
+        if isinstance(labels, str) or not labels or any(not isinstance(label, str) for label in labels):
+            raise InvalidInput(field="namespace", problem="the function must return one or more texts")
+        return escaped(labels)
+
+    return ask
 
 
 def _checked(namespace: Sequence[str]) -> tuple[str, ...]:

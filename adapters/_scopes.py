@@ -2,16 +2,49 @@
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
 from custody_sync.errors import InvalidInput
 from custody_sync.model import Fact
 
+V = TypeVar("V")
+
 _SPACE = "{space}"
+_REMEMBERED = 16_384
 
 Scoping: TypeAlias = "str | Callable[[Fact], str]"
 """A fixed value, a template such as `"{space}"`, or a function of the fact."""
+
+
+class OncePerFact(Generic[V]):
+    """Ask a caller's function once for a fact, and give the same answer ever after.
+
+    The ledger records where a fact goes and the put sends it there: two questions, and a function that
+    goes by a clock or a turn would answer the second one differently.
+
+    Args:
+        ask: Asks the function and checks its answer.
+        most: How many answers are remembered; the one that was used least recently goes first.
+    """
+
+    def __init__(self, ask: Callable[[Fact], V], most: int = _REMEMBERED) -> None:
+        self._ask = ask
+        self._most = most
+        self._answers: OrderedDict[str, V] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __call__(self, fact: Fact) -> V:
+        """Return the answer for a fact."""
+        with self._lock:
+            if fact.fact_id not in self._answers:
+                self._answers[fact.fact_id] = self._ask(fact)
+            self._answers.move_to_end(fact.fact_id)
+            while len(self._answers) > self._most:
+                self._answers.popitem(last=False)
+            return self._answers[fact.fact_id]
 
 
 class Scope:
@@ -26,7 +59,7 @@ class Scope:
     def __init__(self, field: str, scoping: Scoping, encode: Callable[[str], str] = str) -> None:
         self.field = field
         self._encode = encode
-        self._function = scoping if callable(scoping) else None
+        self._function = OncePerFact(self._asker(scoping)) if callable(scoping) else None
         self._template = None if callable(scoping) else check_template(field, scoping)
 
     @property
@@ -47,12 +80,17 @@ class Scope:
         Raises:
             InvalidInput: the caller's function did not return a text.
         """
-        if self._function is None:
-            return self.of_space(fact.space)
-        value: object = self._function(fact)
-        if not isinstance(value, str) or not value.strip():
-            raise InvalidInput(field=self.field, problem="the function must return a text that is not empty")
-        return self._encode(value)
+        return self.of_space(fact.space) if self._function is None else self._function(fact)
+
+    def _asker(self, function: Callable[[Fact], object]) -> Callable[[Fact], str]:
+        def ask(fact: Fact) -> str:
+            value = function(fact)
+            if not isinstance(value, str) or not value.strip():
+                problem = "the function must return a text that is not empty"
+                raise InvalidInput(field=self.field, problem=problem)
+            return self._encode(value)
+
+        return ask
 
     def of_space(self, space: str) -> str:
         """Return the value for a space under the template."""
@@ -112,4 +150,4 @@ def fill(template: str, space: str) -> str:
     return template.replace(_SPACE, space)
 
 
-__all__ = ["LooseNotes", "Scope", "Scoping", "check_template", "fill", "is_fixed"]
+__all__ = ["LooseNotes", "OncePerFact", "Scope", "Scoping", "check_template", "fill", "is_fixed"]

@@ -89,13 +89,12 @@ class Remover:
         """
         rows = await self._ledger.placements(fact_id)
         found, unasked = await self._find_everywhere(fact_id, rows)
+        due = {(row.store, row.external_id): row for row in rows if _is_due(row, ask_again)}
         tasks: list[Coroutine[None, None, Removal | None]] = [
-            self._remove_row(row, mandate, text) for row in rows if _is_due(row, ask_again)
+            self._remove_row(row, mandate, text, [e for e in found if _lies_elsewhere(e, row)])
+            for row in due.values()
         ]
-        asked = {(row.store, row.external_id) for row in rows if _is_due(row, ask_again)}
-        tasks += [
-            self._remove_found(e, mandate, text) for e in found if (e.store, e.external_id) not in asked
-        ]
+        tasks += [self._remove_found(e, mandate, text) for e in found if (e.store, e.external_id) not in due]
         done = await together(tasks)
         return [removal for removal in done if removal is not None] + unasked
 
@@ -134,17 +133,27 @@ class Remover:
             return _removal(entry, Outcome.FAILED, f"not recorded, so not touched ({error.code})")
         return await self._finish(entry, Outcome.STARTED, mandate, text)
 
-    async def _remove_row(self, row: Placement, mandate: Mandate, text: str | None) -> Removal:
-        return await self._finish(row.to_entry(), row.outcome, mandate, text)
+    async def _remove_row(
+        self, row: Placement, mandate: Mandate, text: str | None, elsewhere: Iterable[Entry] = ()
+    ) -> Removal:
+        return await self._finish(row.to_entry(), row.outcome, mandate, text, elsewhere)
 
     async def _finish(
-        self, entry: Entry, last: Outcome | None, mandate: Mandate, text: str | None
+        self,
+        entry: Entry,
+        last: Outcome | None,
+        mandate: Mandate,
+        text: str | None,
+        elsewhere: Iterable[Entry] = (),
     ) -> Removal:
+        """Take an entry away, and what the store shows of it in other scopes; the worst outcome counts."""
         gate = self._gates.get(entry.store)
         if gate is None:
-            outcome, detail = Outcome.FAILED, NOT_CONFIGURED
-        else:
-            outcome, detail = await self.take_away(gate, replace(entry, text=text))
+            return await self.settle(entry, last, Outcome.FAILED, NOT_CONFIGURED, mandate)
+        # A store that does not look at scopes would not call it gone while another one holds it.
+        places = [*elsewhere, entry]
+        ends = [await self.take_away(gate, replace(place, text=text)) for place in places]
+        outcome, detail = next((end for end in ends if end[0] is not Outcome.VERIFIED), ends[-1])
         return await self.settle(entry, last, outcome, detail, mandate)
 
     async def settle(
@@ -294,7 +303,15 @@ def _is_loose(row: Placement | None, entry: Entry, ledger: Ledger) -> bool:
     """An entry of this ledger that is neither a placement nor already dealt with as one that is due."""
     if entry.ledger_id is not None and entry.ledger_id != ledger.ledger_id:
         return False
+    if row is not None and row.state is PlacementState.DUE:
+        return _lies_elsewhere(entry, row)
     return row is None or row.state is PlacementState.GONE
+
+
+def _lies_elsewhere(entry: Entry, row: Placement) -> bool:
+    """Tell whether an entry has a placement's id and lies in another scope than was recorded."""
+    same = (entry.store, entry.external_id) == (row.store, row.external_id)
+    return same and None not in (entry.scope, row.scope) and entry.scope != row.scope
 
 
 def _removal(entry: Entry, outcome: Outcome, detail: str) -> Removal:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from custody_sync.adapters._scopes import LooseNotes, Scope
+from custody_sync.adapters._scopes import LooseNotes, OncePerFact, Scope
 from custody_sync.errors import InvalidInput
 from custody_sync.model import Fact, Provenance
 
@@ -65,6 +66,32 @@ def test_a_function_that_says_nothing(answer: Any) -> None:
     """It has to return a text; anything else is refused by the vendor's word for the scope."""
     with pytest.raises(InvalidInput, match="user_id: the function must return a text"):
         Scope("user_id", lambda _: answer).of_fact(fact())
+
+
+def test_a_function_is_asked_once_for_a_fact() -> None:
+    """One that goes by a turn or a clock would say another place to the put than to the ledger."""
+    answers = iter("abc")
+    scope = Scope("user_id", lambda _: next(answers))
+    one, other = fact(), replace(fact(), fact_id="g")
+    assert [scope.of_fact(one), scope.of_fact(other), scope.of_fact(one)] == ["a", "b", "a"]
+
+
+def test_few_answers_are_remembered() -> None:
+    """The one that was used least recently is let go of; a refusal is not remembered at all."""
+    asked: list[str] = []
+
+    def ask(one: Fact) -> str:
+        asked.append(one.fact_id)
+        if len(asked) == 1:
+            raise InvalidInput(field="user_id", problem="not now")
+        return one.fact_id
+
+    once = OncePerFact(ask, most=2)
+    with pytest.raises(InvalidInput):
+        once(fact())
+    for fact_id in "f", "g", "f", "h", "f", "g":
+        assert once(replace(fact(), fact_id=fact_id)) == fact_id
+    assert asked == ["f", "f", "g", "h", "g"]
 
 
 @pytest.mark.parametrize("template", ["", "{user}", "{space", "a}b", None, 7])
