@@ -10,13 +10,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from custody_sync.adapters._failures import status_of, translated
 from custody_sync.adapters._shared import OneLoop, WorkerThreads
-from custody_sync.errors import InvalidInput, InvalidStore, StoreUnavailable
+from custody_sync.errors import InvalidInput, InvalidStore, StoreError, StoreUnavailable
 
 if TYPE_CHECKING:
     from letta_client import AsyncLetta, Letta
@@ -39,6 +40,24 @@ class Passage:
     text: str
     metadata: Mapping[str, Any] | None
     created_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A passage in its archive, which is what deletes it, and what its absence has to be asked of."""
+
+    archive: str
+    passage: str
+
+    @classmethod
+    def of(cls, external_id: str) -> Address | None:
+        """Read an external id; None of one that names no archive."""
+        archive, slash, passage = external_id.partition("/")
+        return cls(archive, passage) if archive and slash and passage else None
+
+    def __str__(self) -> str:
+        """Write the external id."""
+        return f"{self.archive}/{self.passage}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +132,7 @@ class LettaCalls:
         options: dict[str, Any] = {**only, "order": "asc", "limit": AT_MOST}
         while True:
             page = await self._again(operation, lambda: list_page(**options))
-            rows: list[Archive] = self._read(operation, lambda page: [*map(_archive, page.items)], page)
+            rows: list[Archive] = self._read(operation, _archives, page)
             known = {archive.id for archive in found}
             new = [archive for archive in rows if archive.id not in known]
             found += new
@@ -127,31 +146,57 @@ class LettaCalls:
         page = await self._again(operation, lambda: list_page(agent_id=agent, order="asc"), {_GONE: None})
         if page is None:
             return []
-        return self._read(operation, lambda page: [*map(_archive, page.items)], page)
+        return self._read(operation, _archives, page)
 
     async def retrieve_archive(self, operation: str, archive: str) -> Archive | None:
         """Return an archive, or None where the server knows none of that id."""
         retrieve = self._client.archives.retrieve
-        row = await self._again(operation, lambda: retrieve(archive), {_GONE: None})
-        return None if row is None else self._read(operation, _archive, row)
+        missing = object()
+        said = await self._again(operation, lambda: retrieve(archive), {_GONE: missing})
+        if said is missing:
+            return None
+        row = self._read(operation, _archive, said)
+        if row.id != archive:
+            raise self._unusable(operation)
+        return row
 
-    async def delete_archive(self, operation: str, archive: str) -> None:
-        """Delete an archive that this call's caller has just made."""
+    async def name_archive(self, operation: str, archive: str, *, name: str, description: str) -> Archive:
+        """Give an archive its name and description, and return it as the server now shows it."""
+        update = self._client.archives.update
+        said = await self._again(operation, lambda: update(archive, name=name, description=description))
+        row = self._read(operation, _archive, said)
+        if (row.id, row.name, row.description) != (archive, name, description):
+            raise self._unusable(operation)
+        return row
+
+    async def discard_archive(self, operation: str, archive: str) -> None:
+        """Delete an archive that the caller has just made and nobody was told of; never one with passages.
+
+        A question without a query shows whatever is there. Where it fails the archive stays, empty.
+        """
         delete = self._client.archives.delete
-        await self._again(operation, lambda: delete(archive), {_GONE: None})
+        with suppress(StoreError):
+            if not await self._found(operation, archive_id=archive, limit=1):
+                await self._again(operation, lambda: delete(archive), {_GONE: None})
 
     async def create_agent(self, operation: str, **settings: Any) -> str:
         """Create an agent that nobody talks to, and return its id."""
         create = self._client.agents.create
         made = await self._once(operation, lambda: create(include_base_tools=False, **settings))
-        return self._read(operation, lambda agent: str(agent.id), made)
+        return self._read(operation, lambda agent: _text(agent.id), made)
+
+    async def discard_agent(self, operation: str, agent: str) -> None:
+        """Delete an agent that the caller has just made; it holds no passages, and what it read stays."""
+        delete = self._client.agents.delete
+        with suppress(StoreError):
+            await self._again(operation, lambda: delete(agent), {_GONE: None})
 
     async def agents_named(self, operation: str, name: str) -> list[str]:
         """Return the ids of the agents of exactly that name."""
         list_page = self._client.agents.list
         page = await self._again(operation, lambda: list_page(name=name))
-        agents: list[Any] = self._read(operation, lambda page: [*page.items], page)
-        return [str(agent.id) for agent in agents if agent.name == name]
+        agents = self._read(operation, lambda page: [(_text(a.id), a.name) for a in _rows(page.items)], page)
+        return [agent for agent, called in agents if called == name]
 
     async def retrieve_agent(self, operation: str, agent: str) -> Any:
         """Return an agent as the client shows it."""
@@ -198,7 +243,7 @@ class LettaCalls:
         options |= {} if after is None else {"after": after}
         options |= {} if search is None else {"search": search}
         answer = await self._again(operation, lambda: list_page(agent, **options))
-        return self._read(operation, lambda raw: [*map(_row, raw.http_response.json())], answer)
+        return self._read(operation, lambda raw: [*map(_row, _rows(raw.http_response.json()))], answer)
 
     async def at(self, operation: str, archive: str, instant: datetime) -> list[Passage]:
         """Return up to 100 passages that were created at exactly that instant; no embedding is asked for."""
@@ -216,7 +261,7 @@ class LettaCalls:
         """Return the ids of what the agent's own search gives, as many as asked for."""
         search = self._client.agents.passages.search
         found = await self._again(operation, lambda: search(agent, query=query, top_k=top_k))
-        return self._read(operation, lambda found: [str(row.id) for row in found.results], found)
+        return self._read(operation, lambda found: [_text(row.id) for row in _rows(found.results)], found)
 
     # --- inside ----------------------------------------------------------------------------
 
@@ -224,7 +269,7 @@ class LettaCalls:
         search = self._client.passages.with_raw_response.search
         answer = await self._again(operation, lambda: search(**asked))
         return self._read(
-            operation, lambda raw: [_row(hit["passage"]) for hit in raw.http_response.json()], answer
+            operation, lambda raw: [_row(hit["passage"]) for hit in _rows(raw.http_response.json())], answer
         )
 
     async def _once(self, operation: str, call: Callable[[], Any]) -> Any:
@@ -288,11 +333,28 @@ def _fields(new: NewPassage) -> dict[str, Any]:
     return {"text": new.text, "metadata": new.metadata, "tags": new.tags, "created_at": new.created_at}
 
 
+def _rows(answer: object) -> list[Any]:
+    """Take a list for a list and nothing else: an object would look like an empty one."""
+    if not isinstance(answer, list):
+        raise TypeError
+    return answer
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise TypeError
+    return value
+
+
+def _archives(page: Any) -> list[Archive]:
+    return [*map(_archive, _rows(page.items))]
+
+
 def _archive(row: Any) -> Archive:
     provider = getattr(row, "vector_db_provider", None)
     return Archive(
-        id=str(row.id),
-        name=str(row.name),
+        id=_text(row.id),
+        name=_text(row.name),
         description=row.description,
         embeds=row.embedding_config is not None,
         is_native=provider in (None, "native"),
@@ -304,16 +366,19 @@ def _passage(row: Any) -> Passage:
 
 
 def _passages(rows: Any) -> list[Passage]:
-    return [_passage(row) for row in rows]
+    return [_passage(row) for row in _rows(rows)]
 
 
 def _row(row: Mapping[str, Any]) -> Passage:
     # Rows are read as plain JSON: of each the client would make objects for the model's settings too.
     metadata = row.get("metadata")
+    archive, text = row.get("archive_id"), row["text"]
+    if not isinstance(text, str) or not isinstance(archive, str | None):
+        raise TypeError
     return Passage(
-        id=str(row["id"]),
-        archive=row.get("archive_id"),
-        text=str(row["text"]),
+        id=_text(row["id"]),
+        archive=archive,
+        text=text,
         metadata=metadata if isinstance(metadata, Mapping) else None,
         created_at=_instant(row.get("created_at")),
     )
@@ -327,4 +392,4 @@ def _instant(raw: object) -> datetime | None:
         return None
 
 
-__all__ = ["AT_MOST", "Archive", "LettaCalls", "NewPassage", "Passage"]
+__all__ = ["AT_MOST", "Address", "Archive", "LettaCalls", "NewPassage", "Passage"]

@@ -2,7 +2,8 @@
 
 Letta lists an archive only through an agent it is attached to, and takes one archive per agent.
 Archive names are not unique, and a create whose reply was lost has made one: so the id is claimed
-in the ledger's notebook, the first claim stands, and who loses deletes what it has just made.
+in the ledger's notebook and the first claim stands. Until then an archive has neither name nor mark,
+so that nobody else can have put anything into what the loser of a race deletes.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from custody_sync.errors import NoProof, StoreRefused
 from custody_sync.ports import Notebook
 
 _HOME, _READER = "archive ", "reader "
+_UNCLAIMED = "custody-sync, not in use"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,14 @@ class Places(Protocol):
 
     async def everywhere(self, operation: str) -> Sequence[Place]:
         """Return every archive that may hold facts of this store; makes none."""
+        ...
+
+    async def at(self, operation: str, archive: str, scope: str | None) -> Place:
+        """Return one archive where an entry was put; raise unless it is there and can be read."""
+        ...
+
+    async def belongs(self, operation: str, archive: str, scope: str) -> bool:
+        """Tell whether an archive is there and is one of a scope's."""
         ...
 
     async def reader(self, operation: str, place: Place) -> str:
@@ -79,23 +89,27 @@ class ArchivePlaces:
         self._model = model
         self._embedding = embedding
         self._mark = f"Facts kept by custody-sync, store {store}"
-        self._homes: dict[str, Place] = {}
+        self._known: dict[str, Archive] = {}
         self._readers: dict[str, str] = {}
         self._opening = asyncio.Lock()
 
     def remember_in(self, notebook: Notebook) -> None:
         """Claim and look up in this notebook from now on."""
         self._notes = notebook
-        self._homes.clear()
+        self._known.clear()
         self._readers.clear()
 
     async def home(self, scope: str) -> Place:
-        """Return the claimed archive of a scope; claim the oldest of ours, or a new one."""
-        known = self._homes.get(scope)
+        """Return the claimed archive of a scope; claim the oldest of ours, or a new one.
+
+        The notebook is asked each time: an erasure may have dropped the claim, or another process
+        found the archive deleted.
+        """
+        known = await self._claimed(scope)
         if known is None:
             async with self._opening:
-                known = self._homes.get(scope) or await self._open(scope)
-        return known
+                known = await self._claimed(scope) or await self._open(scope)
+        return Place(scope, known)
 
     async def of_scope(self, operation: str, scope: str) -> Sequence[Place]:
         """Return the archive that was claimed, and others of the name that carry our mark."""
@@ -121,6 +135,20 @@ class ArchivePlaces:
         ours = (one for one in rows.values() if one.id in scopes or one.description == self._mark)
         return [Place(scopes.get(one.id, one.name), one) for one in ours]
 
+    async def at(self, operation: str, archive: str, scope: str | None) -> Place:
+        """Ask for the archive by its id: what another of the scope holds says nothing about this one."""
+        row = await self._calls.retrieve_archive(operation, archive)
+        if row is None:
+            raise NoProof(store=self._store, operation=operation, cause="ArchiveDeleted")
+        return Place(row.name if scope is None else scope, row)
+
+    async def belongs(self, operation: str, archive: str, scope: str) -> bool:
+        """Compare with the claim first: whatever an archive is called by now, it is the scope's."""
+        if await self._notes.get(_HOME + scope) == archive:
+            return True
+        row = await self._calls.retrieve_archive(operation, archive)
+        return row is not None and row.name == scope
+
     async def reader(self, operation: str, place: Place) -> str:
         """Return the agent noted for an archive, else the one named after it, else a new one."""
         archive = place.archive.id
@@ -139,52 +167,58 @@ class ArchivePlaces:
         if await self.is_lost(operation, place):
             raise NoProof(store=self._store, operation=operation, cause="ArchiveDeleted")
         self._readers.pop(archive, None)
-        await self._notes.drop(_READER + archive)
+        await self._notes.drop(_READER + archive, agent)
         return False
 
     async def is_lost(self, operation: str, place: Place) -> bool:
         """Ask for the archive by its id."""
         if await self._calls.retrieve_archive(operation, place.archive.id) is not None:
             return False
-        self._homes.pop(place.scope, None)
+        self._known.pop(place.archive.id, None)
         return True
 
     # --- making ----------------------------------------------------------------------------
 
-    async def _open(self, scope: str) -> Place:
-        # Read before the listing: a claim made after it names an archive that the listing lacks.
-        claimed = (await self._notes.read()).get(_HOME + scope)
-        found = list(await self.of_scope("put", scope))
-        known = {place.archive.id: place for place in found}
-        if claimed is not None and claimed not in known:
-            # Somebody deleted it, and what it held with it.
-            await self._notes.drop(_HOME + scope)
-        made = None if found else await self._make(scope)
-        place = known.get(claimed or "") or (Place(scope, made) if made is not None else found[0])
-        stands = await self._notes.claim(_HOME + scope, place.archive.id)
-        if stands != place.archive.id:
-            place = await self._yield_to(scope, stands, made)
-        if place.archive.id not in self._readers:
-            # What could not be listed must not be put: a wrong handle shows at the first put.
-            await self._hire("put", place.archive.id)
-        self._homes[scope] = place
-        return place
+    async def _claimed(self, scope: str) -> Archive | None:
+        return self._known.get(await self._notes.get(_HOME + scope) or "")
 
-    async def _make(self, scope: str) -> Archive:
+    async def _open(self, scope: str) -> Archive:
+        # Read before the listing: a claim made after it names an archive that the listing lacks.
+        claimed = await self._notes.get(_HOME + scope)
+        found = [place.archive for place in await self.of_scope("put", scope)]
+        mine = next((one for one in found if one.id == claimed), None)
+        if claimed is not None and mine is None:
+            # Somebody deleted it, and what it held with it.
+            await self._notes.drop(_HOME + scope, claimed)
+        made = None if found else await self._make()
+        if mine is None:
+            mine = made or found[0]
+        stands = await self._notes.claim(_HOME + scope, mine.id)
+        if stands != mine.id:
+            mine = await self._yield_to(stands, made)
+        if mine.name == _UNCLAIMED:
+            mine = await self._calls.name_archive("put", mine.id, name=scope, description=self._mark)
+        if mine.id not in self._readers:
+            # What could not be listed must not be put: a wrong handle shows at the first put.
+            await self._hire("put", mine.id)
+        self._known[mine.id] = mine
+        return mine
+
+    async def _make(self) -> Archive:
         return await self._calls.create_archive(
-            "put", name=scope, description=self._mark, embedding=self._embedding
+            "put", name=_UNCLAIMED, description=None, embedding=self._embedding
         )
 
-    async def _yield_to(self, scope: str, stands: str, made: Archive | None) -> Place:
+    async def _yield_to(self, stands: str, made: Archive | None) -> Archive:
         if made is not None:
-            await self._calls.delete_archive("put", made.id)
+            await self._calls.discard_archive("put", made.id)
         row = await self._calls.retrieve_archive("put", stands)
         if row is None:
             raise StoreRefused(store=self._store, operation="put", cause="ArchiveDeleted")
-        return Place(scope, row)
+        return row
 
     async def _hire(self, operation: str, archive: str) -> str:
-        noted = (await self._notes.read()).get(_READER + archive)
+        noted = await self._notes.get(_READER + archive)
         # Agents' names take letters, digits, spaces, hyphens, underscores and apostrophes only.
         name = f"custody-{archive.removeprefix('archive-')}"
         agents = [noted] if noted is not None else await self._calls.agents_named(operation, name)
@@ -192,7 +226,7 @@ class ArchivePlaces:
             if await self._calls.attach(operation, archive, agent):
                 return await self._noted(archive, agent)
         if noted is not None:
-            await self._notes.drop(_READER + archive)
+            await self._notes.drop(_READER + archive, noted)
         agent = await self._calls.create_agent(
             operation,
             name=name,
@@ -202,8 +236,12 @@ class ArchivePlaces:
             tags=["source:custody-sync"],
         )
         if not await self._calls.attach(operation, archive, agent):
+            await self._calls.discard_agent(operation, agent)
             raise StoreRefused(store=self._store, operation=operation, cause="ArchiveDeleted")
-        return await self._noted(archive, agent)
+        stands = await self._noted(archive, agent)
+        if stands != agent:
+            await self._calls.discard_agent(operation, agent)
+        return stands
 
     async def _noted(self, archive: str, agent: str) -> str:
         self._readers[archive] = await self._notes.claim(_READER + archive, agent)
@@ -224,31 +262,35 @@ class AgentPlaces:
         self._store = store
         self._calls = calls
         self._scope = scope
-        self._homes: dict[str, Place] = {}
+        self._known: dict[str, Archive] = {}
         self._opening = asyncio.Lock()
 
     def remember_in(self, notebook: Notebook) -> None:
         """Claim and look up in this notebook from now on."""
         self._notes = notebook
-        self._homes.clear()
+        self._known.clear()
 
     async def home(self, scope: str) -> Place:
         """Return the agent's archive; one that never kept anything gets one, as Letta itself does."""
-        known = self._homes.get(scope)
+        key = _HOME + scope
+        known = self._known.get(await self._notes.get(key) or "")
         if known is not None:
-            return known
+            return Place(scope, known)
         async with self._opening:
+            claimed = await self._notes.get(key)
             found = await self._current("put", scope)
+            if claimed is not None and all(one.id != claimed for one in found):
+                await self._notes.drop(key, claimed)
             if not found:
                 await self._give(scope)
                 found = await self._current("put", scope)
             if not found:
                 raise StoreRefused(store=self._store, operation="put", cause="NoArchive")
-            stands = await self._notes.claim(_HOME + scope, found[0].id)
+            stands = await self._notes.claim(key, found[0].id)
             if stands != found[0].id:
                 raise self._elsewhere("put")
-            self._homes[scope] = Place(scope, found[0])
-            return self._homes[scope]
+            self._known[stands] = found[0]
+            return Place(scope, found[0])
 
     async def of_scope(self, operation: str, scope: str) -> Sequence[Place]:
         """Return the agent's archive if it has one."""
@@ -261,6 +303,25 @@ class AgentPlaces:
         keys = [key for key in await self._notes.read() if key.startswith(_HOME)]
         found = [await self.of_scope(operation, key.removeprefix(_HOME)) for key in keys]
         return [place for places in found for place in places]
+
+    async def at(self, operation: str, archive: str, scope: str | None) -> Place:
+        """Return the archive if the agent, or any that was ever written to, still reads it."""
+        if scope is None:
+            places = await self.everywhere(operation)
+        else:
+            places = [Place(scope, one) for one in await self._calls.archives_of(operation, scope)]
+        for place in places:
+            if place.archive.id == archive:
+                return place
+        if await self._calls.retrieve_archive(operation, archive) is None:
+            raise NoProof(store=self._store, operation=operation, cause="ArchiveDeleted")
+        raise self._elsewhere(operation)
+
+    async def belongs(self, operation: str, archive: str, scope: str) -> bool:
+        """Compare with the claim first: detached or not, that archive is where the agent's facts lie."""
+        if await self._notes.get(_HOME + scope) == archive:
+            return True
+        return any(one.id == archive for one in await self._calls.archives_of(operation, scope))
 
     async def reader(self, operation: str, place: Place) -> str:
         """Return the caller's agent."""
@@ -279,7 +340,7 @@ class AgentPlaces:
         """Ask for the archive by its id."""
         if await self._calls.retrieve_archive(operation, place.archive.id) is not None:
             return False
-        self._homes.pop(place.scope, None)
+        self._known.pop(place.archive.id, None)
         return True
 
     async def _current(self, operation: str, scope: str) -> list[Archive]:
@@ -290,7 +351,6 @@ class AgentPlaces:
             return found
         if await self._calls.retrieve_archive(operation, claimed) is not None:
             raise self._elsewhere(operation)
-        await self._notes.drop(_HOME + scope)
         return found
 
     def _elsewhere(self, operation: str) -> StoreRefused:
@@ -304,7 +364,7 @@ class AgentPlaces:
             "put", name=f"{state.name}'s Archive", description="Made by custody-sync", **given
         )
         if not await self._calls.attach("put", made.id, agent):
-            await self._calls.delete_archive("put", made.id)
+            await self._calls.discard_archive("put", made.id)
 
 
 __all__ = ["AgentPlaces", "ArchivePlaces", "Place", "Places"]

@@ -40,19 +40,19 @@ class Proof:
         self._undated: set[str] = set()
         self._read = InTurn(self._read_all)
 
-    async def is_there(self, place: Place, entry: Entry) -> bool:
+    async def is_there(self, place: Place, passage_id: str, entry: Entry) -> bool:
         """Tell whether an archive that is known to exist has the passage, or its search still serves it.
 
         Raises:
             NoProof: the answers decide nothing.
         """
         if not entry.text:
-            return await self._is_listed(place, entry)
+            return await self._is_listed(place, passage_id, entry)
         async with aclosing(self._walks.walk(_ASKING, place, like(entry.text))) as passages:
             async for passage in passages:
-                if passage.id == entry.external_id:
+                if passage.id == passage_id:
                     return True
-        return await self._is_served(place, entry.external_id, entry.text)
+        return await self._is_served(place, passage_id, entry.text)
 
     def saw(self, place: Place, entry: Entry) -> bool | None:
         """Learn whether the archive dates passages as it is told; None where an entry teaches nothing."""
@@ -82,7 +82,7 @@ class Proof:
 
     # --- without ---------------------------------------------------------------------------
 
-    async def _is_listed(self, place: Place, entry: Entry) -> bool:
+    async def _is_listed(self, place: Place, passage_id: str, entry: Entry) -> bool:
         """Read the archive, or only what it holds of the passage's instant.
 
         A passage is created with the label's own instant, and no call changes that; where the archive
@@ -96,8 +96,8 @@ class Proof:
         if at is not None and entry.created_at in (None, at) and await self._keeps_instants(place):
             rows = await self._calls.at(_ASKING, place.archive.id, at)
             if len(rows) < AT_MOST:
-                return any(row.id == entry.external_id for row in rows)
-        return await self._read((place, entry.external_id))
+                return any(row.id == passage_id for row in rows)
+        return await self._read((place, passage_id))
 
     async def _keeps_instants(self, place: Place) -> bool:
         archive = place.archive.id

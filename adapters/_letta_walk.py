@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator
 from functools import partial
 
 from custody_sync.adapters._failures import paged
-from custody_sync.adapters._letta_api import LettaCalls, Passage
+from custody_sync.adapters._letta_api import Address, LettaCalls, Passage
 from custody_sync.adapters._letta_places import Place, Places
 from custody_sync.errors import StoreUnavailable
 from custody_sync.model import Entry
@@ -74,7 +74,7 @@ class Walks:
         return Entry.from_metadata(
             passage.metadata,
             store=self._store,
-            external_id=passage.id,
+            external_id=str(Address(place.archive.id, passage.id)),
             scope=place.scope,
             text=passage.text if with_text else None,
             created_at=passage.created_at,

@@ -16,7 +16,7 @@ from contextlib import aclosing
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from custody_sync.adapters._letta_api import AT_MOST, LettaCalls, NewPassage, Passage
+from custody_sync.adapters._letta_api import AT_MOST, Address, LettaCalls, NewPassage, Passage
 from custody_sync.adapters._letta_places import AgentPlaces, ArchivePlaces, Place, Places
 from custody_sync.adapters._letta_proof import Proof
 from custody_sync.adapters._letta_turns import InTurn
@@ -81,6 +81,7 @@ class LettaStore:
         self._tags = _checked_tags(tags)
         self._calls = LettaCalls(name, client, cloud=cloud, threads=threads, executor=executor)
         self._places: Places
+        self._names_scopes = agent is None
         if agent is not None:
             if archive is not None or model is not None or embedding is not None:
                 problem = (
@@ -116,13 +117,7 @@ class LettaStore:
         new = self._passage(fact, label)
         scope = self._noted(fact)
         place = await self._places.home(scope)
-        try:
-            made = await self._calls.create(place.archive.id, new)
-        except StoreRefused:
-            if not await self._places.is_lost("put", place):
-                raise
-            place = await self._places.home(scope)
-            made = await self._calls.create(place.archive.id, new)
+        place, (made,) = await self._stored("put", scope, place, [new])
         return (self._confirmed("put", place, new, made),)
 
     async def put_many(self, items: Sequence[tuple[Fact, Label]]) -> Sequence[Sequence[str]]:
@@ -138,20 +133,23 @@ class LettaStore:
             size = _BATCH if place.archive.embeds else 1
             for start in range(0, len(numbers), size):
                 some = numbers[start : start + size]
-                rows = await self._store_batch(place, [new[n] for n in some])
+                place, rows = await self._stored("put_many", scope, place, [new[n] for n in some])
                 for n, row in zip(some, rows, strict=True):
                     made[n] = self._confirmed("put_many", place, new[n], row)
         return [(made[n],) for n in range(len(items))]
 
     async def delete(self, entry: Entry) -> None:
-        """Delete a passage through its archive, which reaches the vector database too."""
-        places = await self._places_of("delete", entry)
-        elsewhere = False
-        for place in places:
-            if await self._calls.delete(place.archive.id, entry.external_id):
-                return
-            elsewhere = True
-        if elsewhere:
+        """Delete a passage through its archive, which reaches the vector database too.
+
+        An entry whose scope has no such archive is left alone.
+        """
+        address = Address.of(entry.external_id)
+        if address is None:
+            raise StoreRefused(store=self.name, operation="delete", cause="NoArchiveInId")
+        scope = entry.scope
+        if scope is not None and not await self._places.belongs("delete", address.archive, scope):
+            return
+        if not await self._calls.delete(address.archive, address.passage):
             raise StoreRefused(store=self.name, operation="delete", cause="InAnotherArchive")
 
     # --- what it can be asked --------------------------------------------------------------
@@ -172,14 +170,16 @@ class LettaStore:
                     yield self._walks.entry(place, passage, with_text=False)
 
     async def verify_deleted(self, entry: Entry) -> bool:
-        """Ask the listing and, while the text is known, the search too; True only if all miss the entry."""
-        places = await self._places_of("verify_deleted", entry)
-        if not places:
-            raise NoProof(store=self.name, operation="verify_deleted", cause="NoSuchArchive")
-        for place in places:
-            if await self._proof.is_there(place, entry):
-                return False
-        return True
+        """Ask the listing and, while the text is known, the search too; True only if all miss the entry.
+
+        Only the archive it was put into is asked: another of the same name, made when that one was
+        deleted or on another server, would truly say that it has no such passage.
+        """
+        address = Address.of(entry.external_id)
+        if address is None:
+            raise NoProof(store=self.name, operation="verify_deleted", cause="NoArchiveInId")
+        place = await self._places.at("verify_deleted", address.archive, entry.scope)
+        return not await self._proof.is_there(place, address.passage, entry)
 
     async def search(self, query: str, k: int, spaces: Sequence[str] | None) -> list[Hit]:
         """Return the nearest passages; over several archives in the order of a search over everything."""
@@ -208,7 +208,16 @@ class LettaStore:
         """Say what a deletion leaves outside the archive."""
         if not entries:
             return ()
+        named = (
+            (
+                "A Letta archive stays when it is empty, under the name of its scope: where that says who "
+                "somebody is, delete the archive with client.archives.delete().",
+            )
+            if self._names_scopes
+            else ()
+        )
         return (
+            *named,
             "Letta's Postgres keeps deleted passages on disk until VACUUM, and in its log and backups by "
             "their own retention.",
             "What an agent has recalled stands in its message history, which a deletion of the passage does "
@@ -230,16 +239,29 @@ class LettaStore:
             created_at=str(metadata["stored_at"]),
         )
 
+    async def _stored(
+        self, operation: str, scope: str, place: Place, new: Sequence[NewPassage]
+    ) -> tuple[Place, list[Passage]]:
+        """Store passages, in another archive if this one turns out to be deleted."""
+        try:
+            return place, await self._store_batch(place, new)
+        except StoreRefused:
+            if not await self._places.is_lost(operation, place):
+                raise
+        place = await self._places.home(scope)
+        return place, await self._store_batch(place, new)
+
     async def _store_batch(self, place: Place, new: Sequence[NewPassage]) -> list[Passage]:
         if len(new) == 1:
             return [await self._calls.create(place.archive.id, new[0])]
         return await self._calls.create_many(place.archive.id, new)
 
     def _confirmed(self, operation: str, place: Place, new: NewPassage, made: Passage) -> str:
-        """Return the id of what was stored, if it is what was sent, at the instant that was named."""
-        if made.text != new.text or not self._proof.saw(place, self._walks.entry(place, made)):
+        """Return the external id of what was stored, if it is what was sent, at the instant named."""
+        is_there = made.archive in (None, place.archive.id) and made.text == new.text
+        if not is_there or not self._proof.saw(place, self._walks.entry(place, made)):
             raise StoreUnavailable(store=self.name, operation=operation, cause="StoredAltered")
-        return made.id
+        return str(Address(place.archive.id, made.id))
 
     def _noted(self, fact: Fact) -> str:
         scope = self._scope.of_fact(fact)
@@ -247,11 +269,6 @@ class LettaStore:
         while len(self._recent) > _REMEMBERED:
             self._recent.popitem(last=False)
         return scope
-
-    async def _places_of(self, operation: str, entry: Entry) -> Sequence[Place]:
-        if entry.scope is None:
-            return await self._places.everywhere(operation)
-        return await self._places.of_scope(operation, entry.scope)
 
     async def _find_all(self, fact_ids: Sequence[str]) -> list[list[Entry]]:
         scopes = {self._recent.get(fact_id) for fact_id in fact_ids}

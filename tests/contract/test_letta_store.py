@@ -54,7 +54,9 @@ class LettaHooks(StoreHooks):
     async def put_unlabelled(self, store: LettaStore, text: str) -> str:
         """Put a passage into an archive of the store, as an agent's own tool does."""
         await Case("stranger", store, self).put()
-        return self.api.put(next(iter(self.api.archives)), text, metadata={"source": "agent"}, tags=["note"])
+        archive = next(iter(self.api.archives))
+        passage = self.api.put(archive, text, metadata={"source": "agent"}, tags=["note"])
+        return f"{archive}/{passage}"
 
     async def make_trouble(self, store: LettaStore, trouble: Trouble, times: float = 1) -> None:
         """Turn one of the service's switches."""

@@ -78,6 +78,13 @@ class LettaApi:
         """Delete a passage as another program would."""
         self.passages.pop(passage, None)
 
+    def held(self, external_id: str) -> Passage:
+        """Return the passage of an id that names its archive too."""
+        archive, _, passage = external_id.partition("/")
+        found = self.passages[passage]
+        assert found.archive == archive
+        return found
+
     def texts(self) -> list[str]:
         """Return the text of everything that is really held."""
         return sorted(passage.text for passage in self.passages.values())
@@ -178,6 +185,13 @@ class LettaApi:
 
     def _retrieve_archive(self, request: httpx.Request, _: Any, archive: str) -> Answer:
         return (200, self.archives[archive]) if archive in self.archives else _missing("Archive", archive)
+
+    def _update_archive(self, request: httpx.Request, body: Any, archive: str) -> Answer:
+        if archive not in self.archives:
+            return _missing("Archive", archive)
+        given = {name: body[name] for name in ("name", "description") if body.get(name) is not None}
+        self.archives[archive] |= given
+        return 200, self.archives[archive]
 
     def _delete_archive(self, request: httpx.Request, _: Any, archive: str) -> Answer:
         if self.archives.pop(archive, None) is None:
@@ -353,6 +367,7 @@ _ROUTES: tuple[tuple[str, str, str, Callable[..., Answer]], ...] = (
     ("create_archive", "POST", r"/v1/archives/", lambda api, _, body: api._create_archive(body)),
     ("list_archives", "GET", r"/v1/archives/", LettaApi._list_archives),
     ("retrieve_archive", "GET", r"/v1/archives/([^/]+)", LettaApi._retrieve_archive),
+    ("update_archive", "PATCH", r"/v1/archives/([^/]+)", LettaApi._update_archive),
     ("delete_archive", "DELETE", r"/v1/archives/([^/]+)", LettaApi._delete_archive),
     ("create", "POST", r"/v1/archives/([^/]+)/passages", LettaApi._create),
     ("create_many", "POST", r"/v1/archives/([^/]+)/passages/batch", LettaApi._create_many),

@@ -1,17 +1,16 @@
-"""What `LettaStore` does beyond the contract: where archives come from, who reads them, what is refused."""
+"""What `LettaStore` does beyond the contract: storing, searching and proving, and what it refuses."""
 
 from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from fakes.letta_api import EMBEDDING, MODEL, LettaApi
+from fakes.letta_bench import case_of, ids, opened
 from letta_client import Letta
 
-from custody_sync.adapters._scopes import LooseNotes
 from custody_sync.adapters.letta import LettaStore
 from custody_sync.errors import (
     InvalidInput,
@@ -22,34 +21,12 @@ from custody_sync.errors import (
     StoreUnavailable,
 )
 from custody_sync.model import Capability, Entry, Level
-from custody_sync.ports import Notebook
-from custody_sync.testing import StoreHooks
-from custody_sync.testing.contract import Case
 
 
 @pytest.fixture
 def api() -> LettaApi:
     """Return a fresh server."""
     return LettaApi()
-
-
-def opened(api: LettaApi, notes: Notebook | None = None, **options: Any) -> LettaStore:
-    """Return a store as a new process has it, with a notebook if it is given one."""
-    handles: dict[str, Any] = {} if "agent" in options else {"model": MODEL, "embedding": EMBEDDING}
-    store = LettaStore(api.client(), **handles, **options)
-    if notes is not None:
-        store.remember_in(notes)
-    return store
-
-
-def case_of(store: LettaStore) -> Case:
-    """Return what makes facts and puts them."""
-    return Case("letta", store, StoreHooks())
-
-
-def ids(entries: list[Entry]) -> list[str]:
-    """Return the external ids in order."""
-    return sorted(entry.external_id for entry in entries)
 
 
 # --- what is stored ------------------------------------------------------------------------
@@ -72,7 +49,14 @@ async def test_what_is_stored_altered_is_no_confirmation(api: LettaApi) -> None:
     store = opened(api, archive="memories")
     case = case_of(store)
     await case.put()
-    for spoilt in ({"text": "shortened"}, {"created_at": "2026-01-01T00:00:00Z"}, {"id": None, "text": None}):
+    spoils: list[dict[str, Any]] = [
+        {"text": "shortened"},
+        {"created_at": "2026-01-01T00:00:00Z"},
+        {"id": None},
+        {"text": None},
+        {"archive_id": f"archive-{uuid.uuid4()}"},
+    ]
+    for spoilt in spoils:
         fact = case.fact()
         label = case.label(fact)
         shown = {
@@ -82,7 +66,8 @@ async def test_what_is_stored_altered_is_no_confirmation(api: LettaApi) -> None:
             "metadata": label.to_metadata(),
         }
         api.faults.answers["create"] = 200, shown
-        assert await store.put(fact, label) == (shown["id"],)
+        (archive,) = api.archives
+        assert await store.put(fact, label) == (f"{archive}/{shown['id']}",)
         api.faults.answers["create"] = 200, {**shown, **spoilt}
         with pytest.raises(StoreUnavailable):
             await store.put(fact, label)
@@ -105,7 +90,7 @@ async def test_many_go_into_their_own_archives(api: LettaApi) -> None:
     facts = [case.fact(space=f"{case.space}:{n % 3}") for n in range(12)]
     answers = await store.put_many([(fact, case.label(fact)) for fact in facts])
     assert api.requests.count("create_many") == 3
-    assert [api.passages[one].text for (one,) in answers] == [fact.text for fact in facts]
+    assert [api.held(one).text for (one,) in answers] == [fact.text for fact in facts]
 
 
 async def test_a_batch_without_embeddings_goes_one_by_one(api: LettaApi) -> None:
@@ -116,221 +101,7 @@ async def test_a_batch_without_embeddings_goes_one_by_one(api: LettaApi) -> None
     case = case_of(store)
     facts = [case.fact() for _ in range(3)]
     answers = await store.put_many([(fact, case.label(fact)) for fact in facts])
-    assert [api.passages[one].text for (one,) in answers] == [fact.text for fact in facts]
-
-
-# --- archives of our own -------------------------------------------------------------------
-
-
-async def test_two_processes_share_one_archive(api: LettaApi) -> None:
-    """Of two processes that make a scope's archive at once, the second to claim deletes its own."""
-    notes = LooseNotes()
-    cases = [case_of(opened(api, notes, archive="memories")) for _ in range(2)]
-    puts = await asyncio.gather(*(case.put() for case in cases))
-    assert len(api.archives) == 1
-    for case in cases:
-        assert ids(await case.listed()) == sorted(put.ids[0] for put in puts)
-
-
-async def test_who_claims_second_deletes_what_it_made(api: LettaApi) -> None:
-    """An archive that was claimed while ours was being made is used, and ours goes."""
-    notes = LooseNotes()
-    mine, theirs = case_of(opened(api, notes, archive="memories")), case_of(opened(api, archive="memories"))
-    first = await theirs.put()
-    (claimed,) = api.archives
-
-    def claim() -> None:
-        asyncio.run(notes.claim("archive memories", claimed))
-
-    api.archives[claimed]["description"] = "nobody's"
-    api.faults.before["create_archive"] = claim
-    put = await mine.put()
-    assert api.requests.count("create_archive") == 2
-    assert list(api.archives) == [claimed]
-    assert ids(await mine.listed()) == sorted((*first.ids, *put.ids))
-
-
-async def test_a_claim_made_meanwhile_is_not_taken_for_a_deleted_archive(api: LettaApi) -> None:
-    """An archive that another process makes and claims while we look for one is used, its claim kept."""
-
-    class Shared(LooseNotes):
-        reads = 0
-
-        async def read(self) -> Mapping[str, str]:
-            self.reads += 1
-            if self.reads == 2:
-                await self.claim("archive memories", api.new_archive("memories"))
-            return await super().read()
-
-    notes = Shared()
-    case = case_of(opened(api, notes, archive="memories"))
-    put = await case.put()
-    assert list(api.archives) == [(await notes.read())["archive memories"]]
-    assert ids(await case.listed()) == list(put.ids)
-
-
-async def test_an_archive_made_without_a_reply_is_taken_up(api: LettaApi) -> None:
-    """An archive whose creation was answered with 500 is used by the next put, not made again."""
-    api.faults.setup_fails_after = 1
-    store = opened(api, archive="memories")
-    case = case_of(store)
-    fact = case.fact()
-    with pytest.raises(StoreUnavailable):
-        await store.put(fact, case.label(fact))
-    # The server closed the connection after its 500; the first of these finds out.
-    await store.find(fact.fact_id)
-    await store.put(fact, case.label(fact))
-    assert len(api.archives) == 1
-    assert len(await store.find(fact.fact_id)) == 1
-
-
-async def test_a_process_without_notes_lists_what_others_wrote(api: LettaApi) -> None:
-    """Archives are found by their mark: every scope is listed by a process that claimed none."""
-    case = case_of(opened(api))
-    puts = [await case.put(case.fact(space=f"{case.space}:{n}")) for n in range(5)]
-    fresh = opened(api)
-    assert ids([entry async for entry in fresh.list_entries()]) == sorted(put.ids[0] for put in puts)
-    assert await fresh.verify_deleted(puts[0].blind[0]) is False
-    assert len(api.agents) == 5
-
-
-async def test_two_archives_of_one_name_are_both_read(api: LettaApi) -> None:
-    """Entries in a second archive of the scope, made by a process with another notebook, are all reached."""
-    one, two = (case_of(opened(api, LooseNotes(), archive="memories")) for _ in range(2))
-    first = await one.put()
-    hidden = api.archives.pop(next(iter(api.archives)))
-    second = await two.put()
-    api.archives[hidden["id"]] = hidden
-    for case in (one, two):
-        assert ids(await case.listed()) == sorted((*first.ids, *second.ids))
-        for put in (first, second):
-            assert await case.store.verify_deleted(put.entries[0]) is False
-    await two.store.delete(first.entries[0])
-    assert await two.store.verify_deleted(first.entries[0]) is True
-    assert ids(await one.listed()) == list(second.ids)
-
-
-async def test_strangers_archives_are_left_alone(api: LettaApi) -> None:
-    """An archive of somebody else, or of a store of another name, is neither used nor listed."""
-    api.put(api.new_archive("memories", "mine"), "a stranger's")
-    other = await case_of(opened(api, archive="memories", name="other")).put()
-    case = case_of(opened(api, archive="memories"))
-    put = await case.put()
-    assert len(api.archives) == 3
-    assert ids(await case.listed()) == list(put.ids)
-    assert other.ids[0] not in ids(await case.listed())
-
-
-async def test_a_deleted_archive_is_made_anew_and_proves_nothing(api: LettaApi) -> None:
-    """After somebody deleted an archive, puts go into a new one; what was in the old is not called gone."""
-    store = opened(api, LooseNotes(), archive="memories")
-    case = case_of(store)
-    put = await case.put()
-    api.client().archives.delete(next(iter(api.archives)))
-    with pytest.raises(NoProof):
-        await store.verify_deleted(put.blind[0])
-    with pytest.raises(NoProof):
-        await store.verify_deleted(put.entries[0])
-    assert await case.listed() == []
-    await store.delete(put.entries[0])
-    again = await case.put()
-    assert ids(await case.listed()) == list(again.ids)
-
-
-async def test_a_handle_nobody_knows_shows_at_the_first_put(api: LettaApi) -> None:
-    """A wrong model handle refuses the first put, before anything is stored that could not be listed."""
-    store = LettaStore(api.client(), model="openai/none", embedding=EMBEDDING)
-    case = case_of(store)
-    fact = case.fact()
-    with pytest.raises(StoreRefused):
-        await store.put(fact, case.label(fact))
-    assert api.texts() == []
-
-
-async def test_an_entry_without_scope_is_looked_for_everywhere(api: LettaApi) -> None:
-    """An entry whose scope was erased is deleted and verified wherever it lies."""
-    store = opened(api)
-    case = case_of(store)
-    puts = [await case.put(case.fact(space=f"{case.space}:{n}")) for n in range(3)]
-    lost = Entry(store=store.name, external_id=puts[1].ids[0])
-    assert await store.verify_deleted(lost) is False
-    await store.delete(lost)
-    assert await store.verify_deleted(lost) is True
-    assert ids(await case.listed()) == sorted((puts[0].ids[0], puts[2].ids[0]))
-
-
-async def test_a_delete_in_another_archive_is_refused(api: LettaApi) -> None:
-    """An entry addressed in the archive of another space stays, and the delete says so."""
-    store = opened(api)
-    case = case_of(store)
-    put, other = await case.put(), await case.put(case.fact(space=f"{case.space}:other"))
-    moved = Entry(store=store.name, external_id=put.ids[0], scope=other.entries[0].scope)
-    with pytest.raises(StoreRefused):
-        await store.delete(moved)
-    assert await store.verify_deleted(put.entries[0]) is False
-
-
-# --- an agent of the caller's --------------------------------------------------------------
-
-
-async def test_an_agent_recalls_what_was_put(api: LettaApi) -> None:
-    """With `agent`, a fact lies in that agent's archive, beside what it remembered by itself."""
-    agent = api.new_agent()
-    own = api.put(api.new_archive("assistant's Archive", agent=agent), "I remembered this")
-    case = case_of(opened(api, agent=agent))
-    put = await case.put()
-    found = api.client().agents.passages.search(agent, query=put.fact.text or "", top_k=1)
-    assert [row.id for row in found.results] == list(put.ids)
-    assert ids(await case.listed()) == sorted((own, *put.ids))
-    assert len(api.archives) == len(api.agents) == 1
-
-
-async def test_an_agent_without_an_archive_gets_one(api: LettaApi) -> None:
-    """An agent that never remembered anything gets an archive as its own would be; a listing makes none."""
-    agent = api.new_agent()
-    case = case_of(opened(api, agent=agent))
-    assert await case.listed() == []
-    assert api.archives == {}
-    await case.put()
-    (archive,) = api.archives.values()
-    assert api.attached == {agent: archive["id"]}
-    assert archive["embedding_config"]["handle"] == EMBEDDING
-
-
-async def test_an_agent_for_each_fact(api: LettaApi) -> None:
-    """A function of the fact names its agent; the agents written to are all listed by another process."""
-    agents = [api.new_agent(f"assistant {n}") for n in range(2)]
-    notes = LooseNotes()
-    options = {"agent": lambda fact: agents[int(fact.space[-1])]}
-    case = case_of(opened(api, notes, **options))
-    puts = [await case.put(case.fact(space=f"{case.space}:{n}")) for n in (0, 1, 1)]
-    assert [put.entries[0].scope for put in puts] == [agents[0], agents[1], agents[1]]
-    fresh = opened(api, notes, **options)
-    assert ids([entry async for entry in fresh.list_entries()]) == sorted(put.ids[0] for put in puts)
-
-
-async def test_an_agent_with_another_archive_is_refused(api: LettaApi) -> None:
-    """When the agent was given another archive, nothing is put, listed or called gone."""
-    agent = api.new_agent()
-    store = opened(api, agent=agent)
-    case = case_of(store)
-    put = await case.put()
-    api.attached[agent] = api.new_archive("another")
-    for call in (case.listed, lambda: store.verify_deleted(put.blind[0]), lambda: store.find("x")):
-        with pytest.raises(StoreRefused):
-            await call()
-    fresh = opened(api, agent=agent)
-    assert ids([entry async for entry in fresh.list_entries()]) == []
-
-
-async def test_an_agent_nobody_knows_is_refused(api: LettaApi) -> None:
-    """A put for an agent that is not there is refused, and makes no archive."""
-    store = opened(api, agent=f"agent-{uuid.uuid4()}")
-    case = case_of(store)
-    fact = case.fact()
-    with pytest.raises(StoreRefused):
-        await store.put(fact, case.label(fact))
-    assert api.archives == {}
+    assert [api.held(one).text for (one,) in answers] == [fact.text for fact in facts]
 
 
 # --- search and proof ----------------------------------------------------------------------
@@ -381,7 +152,7 @@ async def test_where_instants_are_not_kept_the_archive_is_read(api: LettaApi) ->
     """An archive that dates a labelled passage otherwise is read whole, and instants prove nothing there."""
     case = case_of(opened(api, archive="memories"))
     put, other = await case.put(), await case.put()
-    api.passages[other.ids[0]].created_at = api.passages[put.ids[0]].created_at.replace(year=2020)
+    api.held(other.ids[0]).created_at = api.held(put.ids[0]).created_at.replace(year=2020)
     fresh = opened(api, archive="memories")
     for held in (put, other):
         assert await fresh.verify_deleted(held.blind[0]) is False
@@ -482,6 +253,57 @@ async def test_an_unusable_answer_is_an_error(api: LettaApi) -> None:
     api.faults.answers["delete"] = 429, {"detail": "slow down"}
     with pytest.raises(StoreThrottled):
         await store.delete(put.entries[0])
+
+
+@pytest.mark.parametrize("body", [{}, None, "sign in", {"items": []}, {"results": {}}, [None], [{}]])
+@pytest.mark.parametrize("operation", ["retrieve_archive", "list", "search"])
+async def test_an_unusable_answer_is_no_absence(api: LettaApi, operation: str, body: object) -> None:
+    """A 200 of another shape than the server's, such as a gateway's `{}`, never makes an entry gone."""
+    store = opened(api, archive="memories")
+    case = case_of(store)
+    put = await case.put()
+    entry = put.blind[0] if operation == "search" else put.entries[0]
+    api.faults.answers[operation] = 200, body
+    with pytest.raises(StoreUnavailable):
+        await store.verify_deleted(entry)
+    assert api.faults.answers == {}
+    assert await store.verify_deleted(entry) is False
+
+
+@pytest.mark.parametrize("body", [{}, {"results": None}, {"results": {}}, {"results": [{}]}, []])
+async def test_an_unusable_answer_of_the_agents_search_is_no_absence(api: LettaApi, body: object) -> None:
+    """Among a hundred equal texts, where the agent's own search decides, it has to answer with a list."""
+    store = opened(api, archive="memories")
+    case = case_of(store)
+    put = await case.put(case.fact("said by everybody"))
+    for _ in range(100):
+        api.put(next(iter(api.archives)), "said by everybody")
+    await store.delete(put.entries[0])
+    api.faults.answers["agent_search"] = 200, body
+    with pytest.raises(StoreUnavailable):
+        await store.verify_deleted(put.entries[0])
+    assert await store.verify_deleted(put.entries[0]) is True
+
+
+async def test_an_id_without_an_archive_proves_nothing(api: LettaApi) -> None:
+    """An id that says not where the passage lies is neither deleted nor called gone."""
+    store = opened(api, archive="memories")
+    put = await case_of(store).put()
+    bare = Entry(store=store.name, external_id=put.ids[0].partition("/")[2], scope="memories")
+    with pytest.raises(StoreRefused):
+        await store.delete(bare)
+    with pytest.raises(NoProof):
+        await store.verify_deleted(bare)
+    assert len(api.texts()) == 1
+
+
+async def test_a_forget_says_that_archives_keep_their_names(api: LettaApi) -> None:
+    """Notes say that an archive named after its space outlives its facts; an agent's own is not ours."""
+    for store, says in ((opened(api), True), (opened(api, agent=api.new_agent()), False)):
+        put = await case_of(store).put()
+        notes = await store.after_forget(put.entries)
+        assert any("archives.delete" in note for note in notes) is says
+        assert await store.after_forget(()) == ()
 
 
 def test_an_asynchronous_client_stays_in_its_loop(api: LettaApi) -> None:
