@@ -20,7 +20,6 @@ from custody_sync.ports import Sleep
 _ONCE = {"max_retries": 0}
 _METHODS = (
     "graph.create",
-    "graph.delete",
     "graph.edge.delete",
     "graph.edge.get",
     "graph.edge.list",
@@ -86,7 +85,7 @@ class Calls:
         while read < most:
             read_page = partial(self.ask, operation, method, *args, cursor=cursor, **options)
             page = await paged(operation, read_page)
-            yield page.items or []
+            yield self._items(operation, page)
             read += 1
             before, cursor = cursor, page.response.next_cursor
             if not cursor:
@@ -98,6 +97,15 @@ class Calls:
         """Return the rows of all pages, or of at most so many."""
         pages = self.pages(operation, method, *args, **options)
         return [row async for page in pages for row in page]
+
+    def _items(self, operation: str, page: Any) -> list[Any]:
+        """Return a page's rows: an answer that is no page, or names no row, is no empty page."""
+        items: list[Any] | None = page.items
+        if items is None:
+            raise self.unavailable(operation, "page_without_items")
+        if not all(row.uuid_ for row in items):
+            raise self.unavailable(operation, "row_without_uuid")
+        return items
 
     def unavailable(self, operation: str, cause: str) -> StoreUnavailable:
         """Return the error for an answer that leaves open what happened."""

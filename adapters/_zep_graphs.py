@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -19,7 +19,7 @@ from custody_sync.errors import StoreError, StoreRefused
 from custody_sync.ports import Notebook
 
 _MARK = "custody-sync"
-_KEY, _PROJECT = "graph:", "project"
+_KEY, _AFTER, _PROJECT = "graph:", "after:", "project"
 _PAGE = 100
 _LONGEST = 200
 # Scopes as users name them never begin with a single "=": `encoded` doubles it.
@@ -50,45 +50,54 @@ class Graphs:
             WeakKeyDictionary()
         )
 
-    async def of(self, operation: str, scope: str) -> str | None:
-        """Return the graph of a scope; None if there is none."""
-        known = await self._known(scope)
-        if known is not None:
-            return known
-        marked = await self._marked(operation, _digest(scope))
-        if not marked:
-            return None
-        # The oldest, as every other process would choose.
-        first = min(marked, key=lambda graph: (graph.created_at or "", graph.uuid_))
-        await self._know_project(operation)
-        return await self.notebook.claim(_KEY + scope, first.uuid_)
+    async def of(self, operation: str, scope: str) -> list[str]:
+        """Return the graphs of a scope, the one to put into last; none if it has none.
 
-    async def make(self, operation: str, scope: str) -> str:
-        """Return the graph of a scope, made and claimed if there was none.
+        More than one only where one was deleted: if it comes back, so does what was in it.
+        """
+        known = await self._known(scope)
+        if known:
+            return known
+        marked = await self._first_marked(operation, scope, ())
+        if marked is None:
+            return []
+        await self._know_project(operation)
+        await self.notebook.claim(_KEY + scope, marked)
+        return await self._known(scope)
+
+    async def make(self, operation: str, scope: str, *, instead_of: str | None = None) -> str:
+        """Return the graph to put into, made and claimed if there was none, or if it is the deleted one.
 
         Raises:
             StoreRefused: The client's key belongs to another project than the graphs that are known.
         """
         known = await self._known(scope)
-        if known is None:
+        if not known or known[-1] == instead_of:
             async with self._lock(scope):
                 known = await self.of(operation, scope)
-                known = known if known is not None else await self._make(operation, scope)
+                if not known or known[-1] == instead_of:
+                    return await self._make(operation, scope, known)
         elif await self.notebook.get(_PROJECT) is None:
             await self._know_project(operation)
-        return known
+        return known[-1]
+
+    def makes(self, scope: str) -> bool:
+        """Tell whether the graph of a scope is ours to make; one that the caller gave is not."""
+        return scope not in self._given and not scope.startswith(_UNCLAIMED)
 
     async def all(self, operation: str) -> dict[str, str]:
         """Return the scope of every graph that is given, claimed or marked, by the graph's id."""
         found = {graph: scope for scope, graph in self._given.items()}
-        for key, graph in (await self.notebook.read()).items():
+        for key in await self.notebook.read():
             if key.startswith(_KEY):
-                found.setdefault(graph, key.removeprefix(_KEY))
-        for graph in await self._marked(operation, ""):
-            if graph.uuid_ not in found:
-                scope = _scope_in(graph.description)
-                claimed = scope is not None and await self.of(operation, scope) == graph.uuid_
-                found[graph.uuid_] = scope if scope and claimed else f"{_UNCLAIMED}{graph.uuid_}"
+                scope = key.removeprefix(_KEY)
+                for graph in await self._known(scope):
+                    found.setdefault(graph, scope)
+        for row in await self._marked(operation, ""):
+            if row.uuid_ not in found:
+                said = _scope_in(row.description)
+                claimed = said is not None and row.uuid_ in await self.of(operation, said)
+                found[row.uuid_] = said if said and claimed else f"{_UNCLAIMED}{row.uuid_}"
         return found
 
     async def is_deleted(self, operation: str, graph: str) -> bool:
@@ -102,54 +111,56 @@ class Graphs:
             return known is not None and known == await self._project(operation)
         return False
 
-    async def drop(self, scope: str, graph: str) -> bool:
-        """Forget that a scope had a graph, so that it gets a new one; False where the caller gave it."""
-        if scope in self._given or scope.startswith(_UNCLAIMED):
-            return False
-        if await self.notebook.get(_KEY + scope) == graph:
-            await self.notebook.drop(_KEY + scope)
-        return True
-
-    async def _known(self, scope: str) -> str | None:
+    async def _known(self, scope: str) -> list[str]:
         if scope.startswith(_UNCLAIMED):
-            return scope.removeprefix(_UNCLAIMED)
-        return self._given.get(scope) or await self.notebook.get(_KEY + scope)
+            return [scope.removeprefix(_UNCLAIMED)]
+        if scope in self._given:
+            return [self._given[scope]]
+        found: list[str] = []
+        graph = await self.notebook.get(_KEY + scope)
+        while graph is not None and graph not in found:
+            found.append(graph)
+            graph = await self.notebook.get(_AFTER + graph)
+        return found
 
-    async def _make(self, operation: str, scope: str) -> str:
+    async def _make(self, operation: str, scope: str, known: list[str]) -> str:
+        """Return the graph that stands for a scope after those it had.
+
+        A claim is never replaced: that a graph was deleted is what a claim after it says, so of several
+        processes one decides. The graph of a slower one stays, empty and marked: between a look into it
+        and its deletion somebody else may find it and put something there.
+        """
         await self._know_project(operation)
-        description = f"{self._mark}{_digest(scope)} {json.dumps({'scope': scope}, ensure_ascii=False)}"
-        made = await self._calls.ask(operation, "graph.create", name=scope, description=description)
-        if not made.uuid_:
+        graph = await self._first_marked(operation, scope, known) if known else None
+        if graph is None:
+            description = f"{self._mark}{_digest(scope)} {json.dumps({'scope': scope}, ensure_ascii=False)}"
+            made = await self._calls.ask(operation, "graph.create", name=scope, description=description)
+            graph = made.uuid_
+        if not graph:
             raise self._calls.unavailable(operation, "no_graph_uuid")
-        mine: str = made.uuid_
-        claimed = await self.notebook.claim(_KEY + scope, mine)
-        if claimed != mine:
-            await self._discard(operation, mine)
-        return claimed
-
-    async def _discard(self, operation: str, graph: str) -> None:
-        """Delete the graph of the slower of two processes, unless somebody has written into it."""
-        try:
-            page = await self._calls.ask(operation, "graph.episode.list", graph, page_size=1)
-            if not page.items:
-                await self._calls.ask(operation, "graph.delete", graph)
-        except StoreError:
-            # It is empty or marked, so a listing covers it; the put must not fail for it.
-            return
+        return await self.notebook.claim(_AFTER + known[-1] if known else _KEY + scope, graph)
 
     async def _know_project(self, operation: str) -> None:
         known, here = await self.notebook.get(_PROJECT), await self._project(operation)
-        if here is not None and await self.notebook.claim(_PROJECT, known or here) != here:
+        if await self.notebook.claim(_PROJECT, known or here) != here:
             raise StoreRefused(store=self._calls.store, operation=operation, cause="key_of_another_project")
 
-    async def _project(self, operation: str) -> str | None:
+    async def _project(self, operation: str) -> str:
         project: str | None = (await self._calls.ask(operation, "project.get")).uuid_
+        if not project:
+            raise self._calls.unavailable(operation, "no_project_uuid")
         return project
+
+    async def _first_marked(self, operation: str, scope: str, but: Sequence[str]) -> str | None:
+        """Return the oldest marked graph of a scope, as every other process would choose."""
+        marked = [graph for graph in await self._marked(operation, _digest(scope)) if graph.uuid_ not in but]
+        first = min(marked, key=lambda graph: (graph.created_at or "", graph.uuid_), default=None)
+        return None if first is None else str(first.uuid_)
 
     async def _marked(self, operation: str, digest: str) -> list[Any]:
         mark = f"{self._mark}{digest}"
         rows = await self._calls.rows(operation, "graph.list", search=mark, page_size=_PAGE)
-        return [graph for graph in rows if (graph.description or "").startswith(mark) and graph.uuid_]
+        return [graph for graph in rows if (graph.description or "").startswith(mark)]
 
     def _lock(self, scope: str) -> asyncio.Lock:
         loop = asyncio.get_running_loop()

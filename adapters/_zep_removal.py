@@ -12,6 +12,7 @@ from typing import Any
 
 from custody_sync.adapters._zep_calls import Calls, Waiting, is_missing, status_in
 from custody_sync.adapters._zep_graphs import Graphs
+from custody_sync.adapters._zep_notes import EARLY, Notes
 from custody_sync.adapters._zep_residue import Residue
 from custody_sync.errors import NoProof, StoreError
 from custody_sync.model import Entry, format_instant, read_instant
@@ -19,7 +20,6 @@ from custody_sync.ports import Sleep
 
 _PAGE = 100
 _SEARCHED = 10
-_EARLY = "early:"
 _DELETE, _VERIFY = "delete", "verify_deleted"
 
 
@@ -56,6 +56,7 @@ class Removal:
         self._calls = calls
         self._graphs = graphs
         self._residue = residue
+        self._notes = Notes(graphs)
         self._patience = patience
         self._settling = settling
         self._sleep = sleep
@@ -74,8 +75,9 @@ class Removal:
             found = await self.read(_DELETE, graph, episode)
             if found is not None:
                 if not await self._is_extracted(graph, episode, found):
-                    # Before the deletion: a crash after it must not leave it unnoted.
-                    await self._graphs.notebook.claim(_EARLY + episode, format_instant(self._now()))
+                    # Before the deletion: a crash after it must not leave it unnoted. Anew each time: what
+                    # counts is the deletion that took effect, and an earlier one did not.
+                    await self._notes.replace(EARLY, episode, format_instant(self._now()))
                 await self._delete(graph, episode, waiting)
             await self._delete_edges(graph, episode, waiting)
         except StoreError as problem:
@@ -132,11 +134,12 @@ class Removal:
         task = getattr(result, "task", None)
         if task is None or not task.uuid_:
             return False
+        uuid = task.uuid_
         while task.status not in ("succeeded", "partial", "failed"):
             if not await waiting.more():
                 raise self._calls.unavailable(_DELETE, "task_still_open")
             try:
-                task = await self._calls.ask(_DELETE, "task.get", task.uuid_)
+                task = await self._calls.ask(_DELETE, "task.get", uuid)
             except StoreError as problem:
                 if is_missing(problem):
                     return False
@@ -153,6 +156,8 @@ class Removal:
         Raises:
             NoProof: Something else may hide it, or keeps what it said.
         """
+        if entry.text:
+            await self._residue.begin(entry.external_id)
         try:
             if await self._is_found(graph, entry):
                 return False
@@ -201,7 +206,7 @@ class Removal:
     async def _derived(self, operation: str, method: str, graph: str, episode: str) -> list[Any]:
         only = {"episode_uuids": [episode]}
         rows = await self._calls.rows(operation, method, graph, filters=only, page_size=_PAGE)
-        return [row for row in rows if episode in (row.episode_uuids or ())]
+        return [row for row in rows if _may_name(row, episode)]
 
     async def _check_sight(self, graph: str) -> None:
         """Refuse an absence in a graph whose content policy may hide episodes from every reader.
@@ -215,19 +220,26 @@ class Removal:
             if status_in(problem) not in (403, 404):
                 raise
             return
+        if policy.rules is None:
+            raise self._calls.unavailable(_VERIFY, "policy_without_rules")
         if policy.rules:
             project = await self._calls.ask(_VERIFY, "project.get")
             if project.include_policy_violating_episodes is not True:
                 raise self.no_proof("content_policy_hides_episodes")
 
     async def _check_settled(self, episode: str) -> None:
-        raw = await self._graphs.notebook.get(_EARLY + episode)
-        if raw is None:
-            return
-        since = read_instant(raw)
-        if since is not None and self._now() - since < self._settling:
-            raise self.no_proof("its_extraction_may_not_have_ended")
-        await self._graphs.notebook.drop(_EARLY + episode)
+        noted = await self._notes.read(EARLY, episode)
+        for raw in noted:
+            since = read_instant(raw)
+            if since is not None and self._now() - since < self._settling:
+                raise self.no_proof("its_extraction_may_not_have_ended")
+        await self._notes.drop(EARLY, episode, noted)
+
+
+def _may_name(row: Any, episode: str) -> bool:
+    """Tell whether a row that Zep gave for an episode may be its: of many, Zep shows the newest hundred."""
+    named = row.episode_uuids
+    return named is None or episode in named or bool(getattr(row, "episode_uuids_truncated", False))
 
 
 def _was_accepted(problem: StoreError) -> bool:

@@ -14,18 +14,21 @@ from typing import Any, TypeAlias
 
 from custody_sync.adapters._zep_calls import Calls, is_missing
 from custody_sync.adapters._zep_graphs import Graphs
+from custody_sync.adapters._zep_notes import LEFT, Notes
 from custody_sync.errors import StoreError
 
 _PAGE = 100
 _SEARCHED, _LISTED = 10, 100
-"""Pages of a ranked search, and of a whole list, that one look reads."""
+"""Pages of a ranked search, and of a whole list, that one look reads of each kind of row."""
 _MOST_SOURCES = 256
 _MOST_NOTED = 100
-_LEFT = "left:"
 _FIELDS = ("fact", "name", "summary", "attributes")
 
 _Left: TypeAlias = "tuple[str, str, list[str]]"
-"""What kind of row keeps a text, its id, and in which of its fields; no id stands for one of too many."""
+"""What kind of row keeps a text, its id, and in which of its fields.
+
+No id stands for one of too many; no kind for a look that was begun.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +55,16 @@ _KINDS = (
 )
 _BY_NAME = {kind.what: kind for kind in _KINDS}
 TOO_MANY = "too_many_rows_to_look_through"
+UNFINISHED = "its_text_was_not_looked_for_to_the_end"
+_BEGUN = json.dumps([("", "", [])])
 
 
 class Residue:
     """Look for a text in what Zep derived of it, and remember where it was left.
 
     The text is known in the forget call only. So that a later question, which no longer knows it, is
-    not answered more kindly, the rows stand in the notebook until each is gone, or empty where it was.
+    not answered more kindly, the rows stand in the notebook until each is gone, or empty where it was;
+    and so does a look that was begun, until one comes to its end.
 
     Args:
         calls: The client.
@@ -67,7 +73,12 @@ class Residue:
 
     def __init__(self, calls: Calls, graphs: Graphs) -> None:
         self._calls = calls
-        self._graphs = graphs
+        self._notes = Notes(graphs)
+
+    async def begin(self, episode: str) -> None:
+        """Note that a text is about to be looked for: what ends early must not pass for a look."""
+        if not await self._notes.read(LEFT, episode):
+            await self._notes.replace(LEFT, episode, _BEGUN)
 
     async def look(self, operation: str, graph: str, text: str, episode: str) -> str | None:
         """Return what keeps the text of a deleted episode, as a cause; None if nothing does.
@@ -75,51 +86,45 @@ class Residue:
         A row that a living episode with the same text accounts for is that episode's.
         """
         wanted = _plain(text)
-        cause: str | None = None
+        noted = await self._notes.read(LEFT, episode)
         left: list[_Left] = []
         for kind in _KINDS:
-            rows = await self._carrying(operation, kind, graph, text, wanted)
-            if rows is None:
-                cause, left = TOO_MANY, [*left, (kind.what, "", [])]
-                continue
+            rows, is_all = await self._carrying(operation, kind, graph, text, wanted)
             accounted = await self._accounted(operation, graph, rows, wanted, episode)
-            found = [
+            left += [
                 (kind.what, row.uuid_, _carrying(row, wanted)) for row in rows if row.uuid_ not in accounted
             ]
-            cause = cause or (kind.cause if found else None)
-            left += found
-        await self._note(episode, left)
-        return cause
+            if not is_all:
+                left.append((kind.what, "", []))
+        if not left:
+            await self._notes.drop(LEFT, episode, noted)
+            return None
+        # What is not noted is not asked about again, so a note that is cut off never clears.
+        kept = left if len(left) <= _MOST_NOTED else [*left[:_MOST_NOTED], (left[-1][0], "", [])]
+        await self._notes.replace(LEFT, episode, json.dumps(kept))
+        return next((_BY_NAME[name].cause for name, row, _ in left if row), TOO_MANY)
 
     async def look_again(self, operation: str, graph: str, episode: str) -> str | None:
         """Return what kept the text when it was last looked for and still may; None if nothing does."""
-        raw = await self._graphs.notebook.get(_LEFT + episode)
-        if raw is None:
-            return None
-        for name, row, fields in json.loads(raw):
+        noted = await self._notes.read(LEFT, episode)
+        for name, row, fields in _rows(noted):
             if not row:
-                return TOO_MANY
+                return TOO_MANY if name else UNFINISHED
             if await self._may_carry(operation, _BY_NAME[name], graph, row, fields):
                 return _BY_NAME[name].cause
-        await self._graphs.notebook.drop(_LEFT + episode)
+        await self._notes.drop(LEFT, episode, noted)
         return None
 
     async def left(self, episodes: Sequence[str]) -> AsyncGenerator[str]:
         """Yield where the texts of these episodes were seen to be left, by id."""
         for episode in dict.fromkeys(episodes):
-            raw = await self._graphs.notebook.get(_LEFT + episode)
-            if raw is not None:
-                for name, row, _ in json.loads(raw):
-                    yield f"{name} {row}" if row else f"one of very many {name}s"
-
-    async def _note(self, episode: str, left: list[_Left]) -> None:
-        key = _LEFT + episode
-        if await self._graphs.notebook.get(key) is not None:
-            await self._graphs.notebook.drop(key)
-        if left:
-            # What is not noted is not asked about again, so a note that is cut off never clears.
-            noted = left if len(left) <= _MOST_NOTED else [*left[:_MOST_NOTED], (left[-1][0], "", [])]
-            await self._graphs.notebook.claim(key, json.dumps(noted))
+            said = {
+                f"{name} {row}" if row else f"one of very many {name}s"
+                for name, row, _ in _rows(await self._notes.read(LEFT, episode))
+                if name
+            }
+            for where in sorted(said):
+                yield where
 
     async def _may_carry(
         self, operation: str, kind: _Kind, graph: str, row: str, fields: Sequence[str]
@@ -130,27 +135,38 @@ class Residue:
             if not is_missing(problem):
                 raise
             return False
+        if found.uuid_ != row:
+            raise self._calls.unavailable(operation, "another_row")
         return any(getattr(found, field, None) for field in fields)
 
     async def _carrying(
         self, operation: str, kind: _Kind, graph: str, text: str, wanted: str
-    ) -> list[Any] | None:
-        """Return the rows that carry the text; None if there are too many to be sure.
+    ) -> tuple[list[Any], bool]:
+        """Return the rows that carry the text, and whether these are all.
 
-        A search ranks a limited set. Where all of it carries the text, others may have been cut off,
-        so the whole list is read instead.
+        A search ranks a limited set by likeness, and a row that contains a text need not be like it: what
+        a search shows counts, what it does not show says nothing. So the whole list is read as well; one of
+        more than a page from both ends, as what a deletion moved past the cursor comes then.
         """
         found = await self._calls.rows(
             operation, kind.search, graph, query=text, page_size=_PAGE, most=_SEARCHED
         )
-        carrying = [row for row in found if _carrying(row, wanted)]
-        if len(carrying) < len(found):
-            return carrying
-        read, carrying = 0, []
-        async for page in self._calls.pages(operation, kind.list, graph, page_size=_PAGE, most=_LISTED):
-            carrying += [row for row in page if _carrying(row, wanted)]
-            read += 1
-        return carrying if read < _LISTED else None
+        carrying = {row.uuid_: row for row in found if _carrying(row, wanted)}
+        read = 0
+        for order in ("asc", "desc"):
+            options: dict[str, Any] = {
+                "page_size": _PAGE,
+                "order_by": "uuid",
+                "order": order,
+                "most": _LISTED + 1,
+            }
+            read = 0
+            async for page in self._calls.pages(operation, kind.list, graph, **options):
+                read += 1
+                carrying.update((row.uuid_, row) for row in page if _carrying(row, wanted))
+            if read == 1 or read > _LISTED:
+                break
+        return list(carrying.values()), read <= _LISTED
 
     async def _accounted(
         self, operation: str, graph: str, rows: Sequence[Any], wanted: str, episode: str
@@ -167,6 +183,10 @@ class Residue:
             )
             saying |= {row.uuid_ for row in episodes if wanted in _plain(row.content or "")}
         return {row for row, behind in sources.items() if behind & saying}
+
+
+def _rows(noted: Sequence[str]) -> list[_Left]:
+    return [(name, row, fields) for raw in noted for name, row, fields in json.loads(raw)]
 
 
 def _carrying(row: Any, wanted: str) -> list[str]:
@@ -186,4 +206,4 @@ def _plain(text: str) -> str:
     return " ".join(text.split()).casefold()
 
 
-__all__ = ["TOO_MANY", "Residue"]
+__all__ = ["TOO_MANY", "UNFINISHED", "Residue"]

@@ -131,11 +131,11 @@ class ZepStore:
         try:
             episode = await self._added(graph, text, label)
         except StoreRefused as problem:
-            if not is_missing(problem) or not await self._graphs.is_deleted("put", graph):
+            if not is_missing(problem) or not self._graphs.makes(scope):
                 raise
-            if not await self._graphs.drop(scope, graph):
+            if not await self._graphs.is_deleted("put", graph):
                 raise
-            graph = await self._graphs.make("put", scope)
+            graph = await self._graphs.make("put", scope, instead_of=graph)
             episode = await self._added(graph, text, label)
         self._remember(fact.fact_id, scope)
         await self._confirm(graph, episode, text)
@@ -165,8 +165,8 @@ class ZepStore:
         wrote is asked for there; any other in every graph, some at a time.
         """
         scope = self._whereabouts.get(fact_id)
-        graph = await self._graphs.of("find", scope) if scope is not None else None
-        where = await self._graphs.all("find") if graph is None or scope is None else {graph: scope}
+        graphs = await self._graphs.of("find", scope) if scope is not None else []
+        where = dict.fromkeys(graphs, scope or "") if graphs else await self._graphs.all("find")
 
         async def ask(graph: str, scope: str) -> list[Entry]:
             only = by("fact_id", fact_id)
@@ -209,12 +209,13 @@ class ZepStore:
 
     async def verify_deleted(self, entry: Entry) -> bool:
         """Ask by id, by fact id, by search and for what was derived; True only if nothing shows it."""
-        if entry.scope is None:
+        graphs = [] if entry.scope is None else await self._graphs.of("verify_deleted", entry.scope)
+        if not graphs:
             raise self._removal.no_proof("graph_unknown")
-        graph = await self._graphs.of("verify_deleted", entry.scope)
-        if graph is None:
-            raise self._removal.no_proof("graph_unknown")
-        return await self._removal.is_gone(graph, entry)
+        for graph in graphs:
+            if not await self._removal.is_gone(graph, entry):
+                return False
+        return True
 
     async def search(self, query: str, k: int, spaces: Sequence[str] | None) -> list[Hit]:
         """Return what Zep's episode search serves, asked graph by graph and merged by score."""
@@ -305,15 +306,13 @@ class ZepStore:
     async def _graphs_of(self, operation: str, entry: Entry) -> list[str]:
         if entry.scope is None:
             raise StoreRefused(store=self.name, operation=operation, cause="graph_unknown")
-        graph = await self._graphs.of(operation, entry.scope)
-        return [] if graph is None else [graph]
+        return await self._graphs.of(operation, entry.scope)
 
     async def _searched(self, spaces: Sequence[str] | None) -> dict[str, str]:
         scopes = self._scope.among(spaces)
         if scopes is None:
             return await self._graphs.all("search")
-        found = {scope: await self._graphs.of("search", scope) for scope in scopes}
-        return {graph: scope for scope, graph in found.items() if graph is not None}
+        return {graph: scope for scope in scopes for graph in await self._graphs.of("search", scope)}
 
     async def _some_at_a_time(
         self, operation: str, where: Mapping[str, str], ask: Callable[[str, str], Any]

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import httpx
 import pytest
-from fakes.zep_api import BASE, Troubles, ZepApi
+from fakes.zep_api import BASE, ZepApi
+from fakes.zep_troubles import Troubles
 from zep_cloud.client import AsyncZep, Zep
 
 from custody_sync.adapters.zep import ZepStore

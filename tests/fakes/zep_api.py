@@ -23,44 +23,11 @@ import respx
 
 from fakes import zep_graph, zep_pages
 from fakes.zep_graph import Episode, Graph
+from fakes.zep_troubles import Problem, Troubles, take
 
 BASE = "https://api.getzep.com/api/v4"
 _EPOCH = datetime(2026, 11, 1, tzinfo=UTC)
 _SCALARS = (str, int, float, bool)
-
-
-class Problem(Exception):
-    """An answer that is an error."""
-
-    def __init__(self, status: int, code: str, text: str | None = None, **headers: str) -> None:
-        super().__init__(code)
-        body = {"error": {"code": code, "message": f"what was asked: {code}", "request_id": "req-1"}}
-        self.response = httpx.Response(status, json=body, headers=headers)
-        if text is not None:
-            self.response = httpx.Response(status, text=text, headers=headers)
-
-
-@dataclass(slots=True)
-class Troubles:
-    """How the service misbehaves; counts are of requests, and may be infinite."""
-
-    throttled: float = 0
-    reset: float = 0
-    fails_after: float = 0
-    lost_reply: float = 0
-    empty_body: float = 0
-    search_fails: float = 0
-    skips: float = 0
-    lag: float = 0
-    repeats: bool = False
-    lying_delete: bool = False
-    pending: bool = False
-    then_throttled: bool = False
-    """Once the next write has been answered, every request is turned away."""
-    retry_after: str = "0"
-    throttled_text: str = "Rate limit exceeded for FREE plan"
-    deletes_end: str = "succeeded"
-    """How a delete's task ends: succeeded, partial or failed."""
 
 
 @dataclass(slots=True)
@@ -83,8 +50,12 @@ class ZepApi:
     """How many requests on an episode has been processed."""
     deletion: int = 2
     """How many requests on a deletion has been carried out."""
-    ranked: int = 200
+    ranked: int = 50
     """How many candidates a search ranks."""
+    equal_first: bool = False
+    """A text that is written as the query ranks first; else any with the same words does as well."""
+    lists_lag: float = 0
+    """For how many answers lists of edges, nodes and observations miss an extraction or a deletion."""
     most_chars: int = 10_000
     keeps_summaries: bool = True
     """The summary of a shared node keeps what it took from an episode that was deleted."""
@@ -149,9 +120,9 @@ class ZepApi:
 
     def _answer(self, request: httpx.Request, path: str, body: dict[str, Any]) -> httpx.Response:
         troubles = self.troubles
-        if _take(troubles, "reset"):
+        if take(troubles, "reset"):
             raise httpx.ReadError("connection reset by peer", request=request)
-        if _take(troubles, "throttled"):
+        if take(troubles, "throttled"):
             headers = {"retry-after": troubles.retry_after, "x-ratelimit-remaining": "-43"}
             raise Problem(429, "rate_limited", troubles.throttled_text, **headers)
         if not request.headers.get("authorization", "").startswith("Api-Key "):
@@ -161,11 +132,11 @@ class ZepApi:
         if writes and self.troubles.then_throttled:
             troubles.throttled = math.inf
         if writes and response.status_code < 300:
-            if _take(troubles, "fails_after"):
+            if take(troubles, "fails_after"):
                 raise Problem(500, "internal", f"could not answer {body.get('data', path)}")
-            if _take(troubles, "lost_reply"):
+            if take(troubles, "lost_reply"):
                 raise httpx.RemoteProtocolError("server disconnected", request=request)
-            if _take(troubles, "empty_body"):
+            if take(troubles, "empty_body"):
                 return httpx.Response(204)
         return response
 
@@ -232,7 +203,7 @@ class ZepApi:
             case "POST", ["edges" | "nodes" | "observations" as kind, "list"]:
                 if kind == "observations" and "episode_uuids" in filters:
                     raise Problem(400, "unsupported_filter")
-                return self._page(graph.derived(kind, filters), query, by="created_at")
+                return self._page(graph.listed(kind, filters), query, by="uuid")
             case "GET", ["edges" | "nodes" | "observations" as kind, row]:
                 rows = {one["uuid"]: one for one in graph.derived(kind, {})}
                 return httpx.Response(200, json=_found(rows, row))
@@ -265,7 +236,7 @@ class ZepApi:
     def _search(
         self, graph: Graph, kind: str, body: dict[str, Any], filters: dict[str, Any], query: httpx.QueryParams
     ) -> httpx.Response:
-        if _take(self.troubles, "search_fails"):
+        if take(self.troubles, "search_fails"):
             raise Problem(500, "internal", f"no index for {body['query']}")
         if not body.get("query", "").strip():
             raise Problem(400, "invalid_query")
@@ -275,7 +246,7 @@ class ZepApi:
             rows = graph.indexed(filters)
         else:
             rows = graph.derived(kind, filters)
-        ranked = zep_graph.ranked(rows, body["query"])[: self.ranked]
+        ranked = zep_graph.ranked(rows, body["query"], equal_first=self.equal_first)[: self.ranked]
         return self._page(ranked, query, by=None)
 
     # --- later -----------------------------------------------------------------------------
@@ -301,9 +272,11 @@ class ZepApi:
 
     def _extract(self, graph: Graph, episode: Episode) -> None:
         if episode.uuid in graph.episodes or self.extracts_deleted:
+            graph.lag(self.lists_lag)
             graph.extract(episode, self._now(), merge=self.merges_edges)
 
     def _delete(self, graph: Graph, episode: str) -> None:
+        graph.lag(self.lists_lag)
         graph.delete(
             episode,
             keep_summaries=self.keeps_summaries,
@@ -332,7 +305,7 @@ class ZepApi:
         items = page.items
         if by is not None and page.number > 1 and self.troubles.repeats:
             items = [*page.before, *items]
-        if by is not None and page.number == 2 and _take(self.troubles, "skips"):
+        if by is not None and page.number == 2 and take(self.troubles, "skips"):
             items = items[1:]
         answer: dict[str, Any] = {"items": items}
         if page.cursor is not None:
@@ -365,14 +338,6 @@ class ZepApi:
         """Yield every episode that is held."""
         for graph in self.graphs.values():
             yield from graph.episodes.values()
-
-
-def _take(troubles: Troubles, name: str) -> bool:
-    left: float = getattr(troubles, name)
-    if left <= 0:
-        return False
-    setattr(troubles, name, left - 1)
-    return True
 
 
 def _found(rows: dict[str, Any], row: str) -> Any:

@@ -107,6 +107,9 @@ class Graph:
     """Episodes that a content policy hides from all reads."""
     hub: str = ""
     """The node that every episode mentions."""
+    past: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    """What lists of derived rows show while they lag."""
+    past_left: float = 0
 
     def shown(self) -> dict[str, Any]:
         """Return it as the wire has it."""
@@ -198,6 +201,21 @@ class Graph:
         processed = [episode for episode in self.episodes.values() if episode.processed]
         return [e.shown() for e in [*processed, *lagging] if self.matches(e, filters)]
 
+    def lag(self, answers: float) -> None:
+        """Let lists of derived rows show for so many answers what is there now."""
+        if answers > 0 and self.past_left <= 0:
+            self.past = {kind: self.derived(kind, {}) for kind in ("edges", "nodes", "observations")}
+            self.past_left = answers
+
+    def listed(self, kind: str, filters: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return what a list shows, which may not have seen the latest change."""
+        if self.past_left <= 0:
+            return self.derived(kind, filters)
+        self.past_left -= 1
+        sources = filters.get("episode_uuids")
+        wanted = None if sources is None else set(sources)
+        return [row for row in self.past[kind] if _came_of(row["episode_uuids"], wanted)]
+
     def derived(self, kind: str, filters: dict[str, Any]) -> list[dict[str, Any]]:
         """Return edges, nodes or observations that pass the filters."""
         sources = filters.get("episode_uuids")
@@ -236,17 +254,16 @@ def _passes(metadata: dict[str, Any], one: dict[str, Any]) -> bool:
     raise NotImplementedError(one["operator"])
 
 
-def ranked(rows: list[dict[str, Any]], query: str) -> list[dict[str, Any]]:
-    """Return rows with a score, the best first, by shared words."""
-    scored = [{**row, "score": _score(query, row)} for row in rows]
+def ranked(rows: list[dict[str, Any]], query: str, *, equal_first: bool) -> list[dict[str, Any]]:
+    """Return rows with a score, the best first: by shared words, and of equals the newest."""
+    scored = [{**row, "score": _score(query, row, equal_first=equal_first)} for row in reversed(rows)]
     return sorted(scored, key=lambda row: -float(row["score"]))
 
 
-def _score(query: str, row: dict[str, Any]) -> float:
+def _score(query: str, row: dict[str, Any], *, equal_first: bool) -> float:
     said = " ".join(str(row[key]) for key in ("content", "fact", "name", "summary") if row.get(key))
-    if said == query or row.get("fact") == query:
+    if equal_first and (said == query or row.get("fact") == query):
         return 1.0
     asked, there = set(_WORD.findall(query.casefold())), set(_WORD.findall(said.casefold()))
-    inside = 0.5 if query.casefold() in said.casefold() else 0.0
     overlap = len(asked & there) / len(asked | there) if asked and there else 0.0
-    return max(inside, overlap) * 0.99
+    return overlap * 0.99

@@ -65,31 +65,59 @@ class CrashingNotes(LooseNotes):
         return await super().claim(key, value)
 
 
-async def test_two_processes_that_make_a_graph_at_once_end_with_one(
+async def test_two_processes_that_make_a_graph_at_once_put_into_one(
     zep_api: ZepApi, async_zep: AsyncZep
 ) -> None:
-    """The first claim decides, both put into its graph, and the other's empty graph is deleted."""
-    stores = racing(async_zep, RacingNotes())
-    puts = await asyncio.gather(*(case_of(store).put() for store in stores))
-    zep_api.pass_time()
-    assert graphs_made(zep_api) == 2
-    assert sorted(graph_of(zep_api).episodes) == sorted(i for put in puts for i in put.ids)
-
-
-async def test_a_losers_graph_that_somebody_wrote_into_stays(zep_api: ZepApi, async_zep: AsyncZep) -> None:
-    """What is not empty is never deleted with the graph, and both graphs are listed."""
+    """The first claim decides and both put into its graph; the other's stays, as it may be anybody's."""
     early: list[str] = []
 
     def write() -> None:
         early.extend(zep_api.add(graph, "by hand") for graph in zep_api.graphs)
 
-    stores = racing(async_zep, RacingNotes(write))
+    notes = RacingNotes(write)
+    stores = racing(async_zep, notes)
     puts = await asyncio.gather(*(case_of(store).put() for store in stores))
     zep_api.pass_time()
-    assert len(early) == 2
+    ids = [i for put in puts for i in put.ids]
+    assert graphs_made(zep_api) == len(zep_api.graphs) == len(early) == 2
+    assert sorted(len(graph.episodes) for graph in zep_api.graphs.values()) == [1, 3]
     stores[0].remember_in(LooseNotes())
     listed = [entry.external_id for entry in await case_of(stores[0]).listed()]
-    assert sorted(listed) == sorted([*early, *(i for put in puts for i in put.ids)])
+    assert sorted(listed) == sorted([*early, *ids])
+
+
+async def test_two_processes_that_replace_a_deleted_graph_put_into_one(
+    zep_api: ZepApi, async_zep: AsyncZep
+) -> None:
+    """The slower of two drops no claim: it finds the one that came after the deleted graph."""
+    notes = LooseNotes()
+    stores = racing(async_zep, notes)
+    await case_of(stores[0]).put()
+    gone = graph_of(zep_api).uuid
+    await async_zep.graph.delete(gone)
+    zep_api.pass_time()
+    puts = await asyncio.gather(*(case_of(store).put() for store in stores))
+    puts += [await case_of(store).put() for store in stores]
+    full = [graph for graph in zep_api.graphs.values() if graph.episodes]
+    assert [sorted(graph.episodes) for graph in full] == [sorted(i for put in puts for i in put.ids)]
+    assert [await stores[0].find(put.fact.fact_id) != [] for put in puts] == [True] * 4
+
+
+async def test_a_deleted_graph_that_comes_back_is_asked_too(zep_api: ZepApi, async_zep: AsyncZep) -> None:
+    """What was in a graph is gone for as long as the graph is; a scope keeps the graphs that it had."""
+    zep_api.keeps_summaries = False
+    store = store_of(async_zep)
+    case = case_of(store)
+    old = await case.put()
+    graph = zep_api.graphs.pop(graph_of(zep_api).uuid)
+    new = await case.put()
+    assert await store.verify_deleted(old.entries[0]) is True
+    zep_api.graphs[graph.uuid] = graph
+    assert await store.verify_deleted(old.entries[0]) is False
+    assert [e.external_id for e in await store.find(old.fact.fact_id)] == list(old.ids)
+    assert sorted(e.external_id for e in await case.listed()) == sorted([*old.ids, *new.ids])
+    await case.delete(old)
+    assert [e.external_id for e in await case.listed()] == list(new.ids)
 
 
 async def test_a_graph_whose_maker_crashed_is_used_again(zep_api: ZepApi, async_zep: AsyncZep) -> None:

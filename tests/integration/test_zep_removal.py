@@ -110,6 +110,25 @@ async def test_a_deletion_before_the_extraction_ended_proves_nothing_yet(
     assert not [key for key in await notes.read() if key.startswith("early:")]
 
 
+async def test_a_deletion_that_did_not_take_effect_starts_no_clock(
+    zep_api: ZepApi, async_zep: AsyncZep
+) -> None:
+    """The time runs from the deletion that worked, or an old failure would vouch for a young extraction."""
+    clock = Clock()
+    zep_api.extraction, zep_api.extracts_deleted, zep_api.troubles.deletes_end = 1_000, True, "failed"
+    store = store_of(async_zep, now=clock.now)
+    put = await case_of(store).put()
+    with pytest.raises(StoreUnavailable, match="task_failed"):
+        await store.delete(put.entries[0])
+    clock.time += timedelta(minutes=11)
+    zep_api.troubles.deletes_end = "succeeded"
+    await store.delete(put.entries[0])
+    with pytest.raises(NoProof, match="its_extraction_may_not_have_ended"):
+        await store.verify_deleted(put.blind[0])
+    clock.time += timedelta(minutes=11)
+    assert await store.verify_deleted(put.blind[0]) is True
+
+
 async def test_what_comes_of_a_deleted_episode_is_found_and_cleared(
     zep_api: ZepApi, async_zep: AsyncZep
 ) -> None:
