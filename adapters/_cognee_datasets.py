@@ -1,4 +1,9 @@
-"""Which datasets a store uses, what the server calls them, and what lies in them."""
+"""Which datasets a store uses, what the server calls them, and what lies in them.
+
+A name means the dataset of whoever asks, and its id is made of name, user and tenant (1.6.5,
+`get_unique_dataset_id`). So the id is noted with the name: a client of another user, tenant or server
+sees another dataset by that name, and nothing that it does not see is gone.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +16,7 @@ from custody_sync.adapters._cognee_rows import Row, escaped, read_row
 from custody_sync.adapters._cognee_shared import NextRun
 from custody_sync.adapters._failures import paged
 from custody_sync.adapters._scopes import LooseNotes, Scope, Scoping
-from custody_sync.errors import InvalidInput, StoreUnavailable
-from custody_sync.model import Fact
+from custody_sync.errors import InvalidInput, StoreRefused, StoreUnavailable
 from custody_sync.ports import Notebook
 
 _SPACE = "{space}"
@@ -21,7 +25,7 @@ _STEPS_BACK = 1_000
 
 
 class Datasets:
-    """Address the datasets of one store by name; a name is kept in the notebook before anything lies there.
+    """Address the datasets of one store by name; its id is kept in the notebook before anything lies there.
 
     Args:
         api: The server.
@@ -45,46 +49,85 @@ class Datasets:
             self._around = (escaped(before), escaped(after) if _SPACE not in after else "")
 
     def remember_in(self, notebook: Notebook) -> None:
-        """Keep the names in a ledger's notebook."""
+        """Keep names and ids in a ledger's notebook."""
         self._notes = notebook
 
-    async def opened(self, operation: str, fact: Fact) -> str:
-        """Return the id of the fact's dataset, made if it is not there yet."""
-        name = self.scope.of_fact(fact)
-        if await self._notes.get(name) is None:
-            await self._notes.claim(name, name)
-        return self._ids.get(name) or await self._made(operation, name)
+    async def opened(self, operation: str, name: str) -> str:
+        """Return the id of a dataset of this name, made if it is not there yet.
 
-    def lost(self, fact: Fact) -> None:
-        """Take note that the server no longer knows the fact's dataset by the id it gave."""
-        self._ids.pop(self.scope.of_fact(fact), None)
+        Raises:
+            StoreRefused: this client's dataset of the name is not the one that the notebook has.
+        """
+        noted = await self._notes.get(name)
+        if noted is not None and noted == self._ids.get(name):
+            return noted
+        made = await self._made(operation, name)
+        # An empty dataset is all that a crash in between would leave.
+        if (noted or await self._notes.claim(name, made)) != made:
+            raise self.out_of_sight(operation)
+        self._ids[name] = made
+        return made
+
+    def lost(self, name: str) -> None:
+        """Take note that the server no longer knows a dataset by the id it gave."""
+        self._ids.pop(name, None)
 
     async def id_of(self, operation: str, name: str) -> str | None:
-        """Return the id of a dataset; None where the server shows none of that name."""
-        if name not in self._ids:
-            shown = await self._shown(operation)
-            if len(shown.get(name, ())) > 1:
-                return await self._made(operation, name)
-            self._ids.update({name: shown[name][0]} if name in shown else {})
-        return self._ids.get(name)
+        """Return the id of a dataset; None where this client is not shown the one that was noted.
 
-    async def covered(self, operation: str) -> dict[str, str]:
-        """Return every dataset that is there and is this store's: by its name, or as the notebook has it."""
-        claimed = await self._notes.read()
-        found: dict[str, str] = {}
-        for name, ids in (await self._shown(operation)).items():
-            if name in claimed or self._is_ours(name):
+        One that nobody noted is known by its name, for which all that is noted has to be in sight.
+        """
+        noted, known = await self._notes.get(name), self._ids.get(name)
+        if known is None or noted not in (None, known):
+            places, is_all = await self.in_sight(operation, name)
+            known = places.get(name) if noted is not None or is_all else None
+            self._ids.update({} if known is None else {name: known})
+        return known
+
+    async def in_sight(self, operation: str, also: str | None = None) -> tuple[dict[str, str], bool]:
+        """Return the datasets that are ours and shown, and whether all that were noted are shown."""
+        noted = await self._notes.read()
+        shown = await self._shown(operation)
+        there = {dataset_id for ids in shown.values() for dataset_id in ids}
+        found = {name: dataset_id for name, dataset_id in noted.items() if dataset_id in there}
+        for name, ids in shown.items():
+            if name not in noted and (name == also or self._is_ours(name)):
                 # Two of one name are ours and one that was shared with us; making ours again says which.
                 found[name] = ids[0] if len(ids) == 1 else await self._made(operation, name)
+        return found, noted.keys() <= found.keys()
+
+    async def covered(self, operation: str) -> dict[str, str]:
+        """Return every dataset that is this store's: by its name, or as the notebook has it.
+
+        Raises:
+            StoreRefused: one that is noted is not shown to this client, so no listing is whole.
+        """
+        found, is_all = await self.in_sight(operation)
+        if not is_all:
+            raise self.out_of_sight(operation)
         return found
 
+    def out_of_sight(self, operation: str) -> StoreRefused:
+        """Return the error for a dataset that was noted and that this client is not shown."""
+        return StoreRefused(store=self._api.store, operation=operation, cause="DatasetOutOfSight")
+
     async def among(self, operation: str, spaces: Sequence[str] | None) -> dict[str, str]:
-        """Return the datasets that a search in these spaces has to look at."""
+        """Return the datasets that a search in these spaces has to look at.
+
+        Raises:
+            StoreRefused: one of them was noted, and this client is not shown it.
+        """
         names = self.scope.among(spaces)
         if names is None:
             return await self.covered(operation)
-        found = {name: await self.id_of(operation, name) for name in names}
-        return {name: dataset_id for name, dataset_id in found.items() if dataset_id is not None}
+        found: dict[str, str] = {}
+        for name in names:
+            dataset_id = await self.id_of(operation, name)
+            if dataset_id is not None:
+                found[name] = dataset_id
+            elif await self._notes.get(name) is not None:
+                raise self.out_of_sight(operation)
+        return found
 
     async def rows(self, operation: str, dataset_id: str) -> Sequence[Row]:
         """Return every row of a dataset, as a listing shows them that begins after this call."""
@@ -130,7 +173,6 @@ class Datasets:
         dataset_id = answer.mapping.get("id")
         if not isinstance(dataset_id, str) or not dataset_id:
             raise self._api.unreadable(operation)
-        self._ids[name] = dataset_id
         return dataset_id
 
     async def _shown(self, operation: str) -> Mapping[str, list[str]]:
@@ -140,8 +182,9 @@ class Datasets:
         shown: dict[str, list[str]] = {}
         for row in rows:
             name, dataset_id = row.get("name"), row.get("id")
-            if isinstance(name, str) and isinstance(dataset_id, str):
-                shown.setdefault(name, []).append(dataset_id)
+            if not isinstance(name, str) or not isinstance(dataset_id, str):
+                raise self._api.unreadable(operation)
+            shown.setdefault(name, []).append(dataset_id)
         return shown
 
     async def _page(self, operation: str, dataset_id: str, offset: int) -> list[Row]:
@@ -150,7 +193,10 @@ class Datasets:
         rows = (await self._api.ask(operation, "GET", path, params=params)).rows
         if rows is None:
             raise self._api.unreadable(operation)
-        return [row for row in map(read_row, rows) if row is not None]
+        found = [row for row in map(read_row, rows) if row is not None]
+        if len(found) != len(rows):
+            raise self._api.unreadable(operation)
+        return found
 
 
 __all__ = ["Datasets"]

@@ -10,6 +10,7 @@ index did not look.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,12 +19,14 @@ from custody_sync.adapters._cognee_api import Answer, CogneeApi
 from custody_sync.adapters._cognee_datasets import Datasets
 from custody_sync.adapters._cognee_rows import Row, data_id_of, fact_tag, is_tagged, read_chunk
 from custody_sync.adapters._cognee_shared import NextRun
-from custody_sync.errors import NoProof, StoreRefused
+from custody_sync.errors import NoProof, StoreRefused, StoreUnavailable
 from custody_sync.model import ERASED_ID, Entry
 
 NOT_FOUND = frozenset({404})
 _PROBE, _GROWTH, _MOST = 100, 10, 1_000_000
 _OPERATION = "verify_deleted"
+_NO_INDEX = re.compile(r"cognify|no data", re.IGNORECASE)
+"""What Cognee says of one of several that holds nothing, or nothing indexed; of a single one it says 404."""
 _LOOKS = 5
 
 
@@ -66,12 +69,27 @@ async def search(
     rows = answer.rows
     if rows is None:
         raise api.unreadable(operation)
+    if not rows:
+        await _check_flat(api, operation, body)
     if all("search_result" not in row for row in rows):
         return Served(tuple(rows), (None,) * len(rows), None)
-    return _by_dataset(api, operation, rows)
+    return _by_dataset(api, operation, rows, frozenset(dataset_ids))
 
 
-def _by_dataset(api: CogneeApi, operation: str, rows: Sequence[Mapping[str, Any]]) -> Served:
+async def _check_flat(api: CogneeApi, operation: str, body: Mapping[str, Any]) -> None:
+    """Raise unless an empty list is the answer of one index for all: others have a row for each dataset.
+
+    Asked to be verbose, that index wraps its answer as well, in a row that names no dataset.
+    """
+    path = "/api/v1/search"
+    rows = (await api.ask(operation, "POST", path, json={**body, "verbose": True})).rows
+    if rows is None or len(rows) != 1 or "dataset_id" in rows[0] or rows[0].get("objects_result") != []:
+        raise api.unreadable(operation)
+
+
+def _by_dataset(
+    api: CogneeApi, operation: str, rows: Sequence[Mapping[str, Any]], asked: frozenset[str]
+) -> Served:
     chunks: list[Mapping[str, Any]] = []
     datasets: list[str | None] = []
     searched: set[str] = set()
@@ -82,8 +100,13 @@ def _by_dataset(api: CogneeApi, operation: str, rows: Sequence[Mapping[str, Any]
             raise api.unreadable(operation)
         chunks.extend(found)
         datasets.extend([dataset_id] * len(found))
-        if row.get("error") is None:
+        problem = row.get("error")
+        if problem is None:
             searched.add(dataset_id)
+        elif len(asked) == 1 or not _NO_INDEX.search(str(problem)):
+            raise StoreUnavailable(store=api.store, operation=operation, cause="SearchFailed")
+    if {row["dataset_id"] for row in rows} != asked:
+        raise api.unreadable(operation)
     return Served(tuple(chunks), tuple(datasets), frozenset(searched))
 
 
@@ -104,12 +127,14 @@ class Prover:
         if entry.scope:
             dataset_id = await self._datasets.id_of(_OPERATION, entry.scope)
             if dataset_id is None:
-                raise self._no_proof("its dataset is not shown to this user")
+                raise self._no_proof("its dataset is not shown to this client")
             return await self._is_gone_from(dataset_id, entry)
         if entry.fact_id is None:
             raise self._no_proof("neither its dataset nor its fact id is known")
-        ids = (await self._datasets.covered(_OPERATION)).values()
-        answers = [await self._is_gone_from(dataset_id, entry) for dataset_id in ids]
+        places, is_all = await self._datasets.in_sight(_OPERATION)
+        if not is_all:
+            raise self._no_proof("a dataset of this store is not shown to this client")
+        answers = [await self._is_gone_from(dataset_id, entry) for dataset_id in places.values()]
         return all(answers)
 
     async def _is_gone_from(self, dataset_id: str, entry: Entry) -> bool:
@@ -149,7 +174,12 @@ class Prover:
             served = await self._whole_index(dataset_id, query, indexed)
         else:
             served = await self._chunks_of(dataset_id, entry.fact_id, indexed)
-        return not any(map(is_it, served))
+        if any(map(is_it, served)):
+            return False
+        listed = {row.data_id for row in rows}
+        if data_id is None and any(not row.metadata and row.data_id not in listed for row in served):
+            raise self._no_proof("a chunk in its index does not say of which fact it is")
+        return True
 
     async def _chunks_of(self, dataset_id: str, fact_id: str, indexed: Sequence[Row]) -> list[Row]:
         """Return the fact's chunks and those of one living fact, which the same question has to show."""
@@ -179,7 +209,10 @@ class Prover:
         while top_k <= _MOST:
             served = await search(self._api, _OPERATION, query, [dataset_id], top_k, tags)
             if len(served.chunks) < top_k:
-                return [row for row in map(read_chunk, served.chunks) if row is not None]
+                found = [row for row in map(read_chunk, served.chunks) if row is not None]
+                if len(found) != len(served.chunks):
+                    raise self._api.unreadable(_OPERATION)
+                return found
             top_k *= _GROWTH
         raise self._no_proof("its index has more than a million chunks to look through")
 
@@ -187,14 +220,23 @@ class Prover:
         """Return the rows of which Cognee says that they are indexed."""
         path = f"/api/v1/datasets/{dataset_id}/processing-status"
         params = {"pipeline": "cognify_pipeline"}
-        items = (await self._api.ask(_OPERATION, "GET", path, params=params)).mapping.get("items")
-        if not isinstance(items, list) or not all(isinstance(item, Mapping) for item in items):
+        said = (await self._api.ask(_OPERATION, "GET", path, params=params)).mapping
+        items = said.get("items")
+        if not isinstance(items, list) or len(items) != said.get("total"):
             raise self._api.unreadable(_OPERATION)
-        return frozenset(str(item.get("id")) for item in items if item.get("completed") is True)
+        finished: set[str] = set()
+        for item in items:
+            data_id = item.get("id") if isinstance(item, Mapping) else None
+            if not isinstance(data_id, str) or not isinstance(item.get("completed"), bool):
+                raise self._api.unreadable(_OPERATION)
+            finished |= {data_id} if item["completed"] else set()
+        return frozenset(finished)
 
     async def _has_file(self, dataset_id: str, data_id: str) -> bool:
         path = f"/api/v1/datasets/{dataset_id}/data/{data_id}/raw"
         answer = await self._api.ask(_OPERATION, "GET", path, allow=NOT_FOUND)
+        if answer.status in NOT_FOUND and "DataNotFoundError" not in str(answer.mapping.get("detail")):
+            raise self._no_proof("a 404 that is not about its file")
         return answer.status not in NOT_FOUND
 
     def _no_proof(self, cause: str) -> NoProof:

@@ -61,25 +61,30 @@ class Row:
 
 
 def read_row(raw: Mapping[str, Any]) -> Row | None:
-    """Read a listing's row; None for what has no id."""
-    data_id = raw.get("id")
-    if not isinstance(data_id, str):
+    """Read a listing's row; None for one without an id, or with metadata that cannot be read."""
+    data_id, metadata = raw.get("id"), _metadata(raw.get("externalMetadata"))
+    if not isinstance(data_id, str) or metadata is None:
         return None
-    metadata = raw.get("externalMetadata")
-    return Row(data_id, metadata if isinstance(metadata, Mapping) else {}, _dated(raw.get("createdAt")))
+    return Row(data_id, metadata, _dated(raw.get("createdAt")))
 
 
 def read_chunk(raw: Mapping[str, Any]) -> Row | None:
-    """Read of which row a search's chunk is a part; its metadata is JSON within JSON."""
-    data_id = raw.get("document_id")
-    if not isinstance(data_id, str):
+    """Read of which row a search's chunk is a part; None for one that does not say it."""
+    data_id, metadata = raw.get("document_id"), _metadata(raw.get("external_metadata"))
+    if not isinstance(data_id, str) or metadata is None:
         return None
-    said = raw.get("external_metadata")
+    return Row(data_id, metadata, None)
+
+
+def _metadata(said: object) -> Mapping[str, Any] | None:
+    """Read metadata, which a chunk has as JSON within JSON: none is empty, and what is no object is None."""
     try:
-        metadata = json.loads(said) if isinstance(said, str) else said
+        read: object = json.loads(said) if isinstance(said, str) and said else said
     except (ValueError, RecursionError):
-        metadata = None
-    return Row(data_id, metadata if isinstance(metadata, Mapping) else {}, None)
+        return None
+    if isinstance(read, Mapping):
+        return read
+    return None if read else {}
 
 
 def data_id_of(external_id: str) -> str:

@@ -38,6 +38,12 @@ _LEAVES = (
     "The server's log names the beginning of each query; it and backups follow their own retention.",
 )
 
+_NAME_STAYS = (
+    "An empty dataset keeps its name, which was made of the fact: where a space is named after a person, "
+    "delete the dataset at the server (DELETE /api/v1/datasets/<id>) once nothing of the space is owed any "
+    "more. A dataset= function that returns a pseudonym keeps names out of Cognee."
+)
+
 
 class CogneeStore:
     """Keep facts in the datasets of one Cognee user.
@@ -103,7 +109,7 @@ class CogneeStore:
         return self._indexer.failure
 
     def remember_in(self, notebook: Notebook) -> None:
-        """Keep the names of used datasets in a ledger's notebook."""
+        """Keep names and ids of used datasets in a ledger's notebook, to know another place by."""
         self._datasets.remember_in(notebook)
 
     # --- the two verbs ---------------------------------------------------------------------
@@ -147,10 +153,17 @@ class CogneeStore:
         return list(chain.from_iterable(await some_at_a_time(work)))
 
     async def list_entries(self) -> AsyncIterator[Entry]:
-        """Yield every row of every dataset, without its text; a dataset is read whole before that."""
-        for name, dataset_id in (await self._datasets.covered("list_entries")).items():
+        """Yield every row of every dataset, without its text; a dataset is read whole before that.
+
+        Raises:
+            StoreRefused: after what is shown, if a dataset that is noted is not.
+        """
+        places, is_all = await self._datasets.in_sight("list_entries")
+        for name, dataset_id in places.items():
             for row in await self._datasets.rows("list_entries", dataset_id):
                 yield row.entry(self.name, name)
+        if not is_all:
+            raise self._datasets.out_of_sight("list_entries")
 
     async def verify_deleted(self, entry: Entry) -> bool:
         """Look in the listing, for the file, and with the fact id in the index; never with the text."""
@@ -170,7 +183,9 @@ class CogneeStore:
 
     async def after_forget(self, entries: Sequence[Entry]) -> Sequence[str]:
         """Say what Cognee keeps of a deleted fact where its REST API does not reach."""
-        return _LEAVES if entries else ()
+        if not entries:
+            return ()
+        return _LEAVES if self._datasets.scope.fixed is not None else (*_LEAVES, _NAME_STAYS)
 
     async def aclose(self) -> None:
         """Wait for indexing that runs in the background; the client stays the caller's to close."""
@@ -196,12 +211,13 @@ class CogneeStore:
         text = fact.text or ""
         if not text.strip():
             raise InvalidInput(field="text", problem="is blank, and Cognee indexes nothing of it")
-        dataset_id = await self._datasets.opened(operation, fact)
+        name = self.scope_of(fact)
+        dataset_id = await self._datasets.opened(operation, name)
         data_id = await self._add(operation, dataset_id, text, label)
         if data_id is None:
             # Somebody deleted the dataset since the server told its id.
-            self._datasets.lost(fact)
-            dataset_id = await self._datasets.opened(operation, fact)
+            self._datasets.lost(name)
+            dataset_id = await self._datasets.opened(operation, name)
             data_id = await self._add(operation, dataset_id, text, label)
         if data_id is None:
             raise StoreRefused(store=self.name, operation=operation, cause="DatasetNotWritable")

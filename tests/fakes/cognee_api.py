@@ -21,7 +21,8 @@ from urllib.parse import parse_qs, parse_qsl, urlsplit
 import httpx
 import respx
 
-from fakes.cognee_server import Chunk, CogneeState, Dataset, Item, parts
+from fakes import cognee_shapes as shapes
+from fakes.cognee_server import CogneeState, parts
 
 BASE_URL = "http://cognee.test"
 USER, PASSWORD = "custody@example.com", "custody-pass"
@@ -34,6 +35,7 @@ class CogneeServer(CogneeState):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
+        self.accounts[USER, PASSWORD] = self.user_id
         self.requests: list[tuple[str, str]] = []
         self.before_answer: Callable[[httpx.Request], None] | None = None
         self._lock = threading.RLock()
@@ -84,20 +86,12 @@ class CogneeServer(CogneeState):
 
     def _knows(self, request: httpx.Request) -> bool:
         bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        known = bearer in self.tokens or request.headers.get("X-Api-Key") in self.api_keys
-        return known or not self.access_control
+        user_id = self.tokens.get(bearer) or self.api_keys.get(request.headers.get("X-Api-Key", ""))
+        self.asking = user_id or self.user_id
+        return user_id is not None or not self.access_control
 
 
 # --- routes --------------------------------------------------------------------------------
-
-
-def _refusal(status: int, detail: Any) -> httpx.Response:
-    return httpx.Response(status, json={"detail": detail})
-
-
-def _unreadable(_: str = "") -> httpx.Response:
-    text = "Request owner does not have necessary permission: [read] for all datasets requested."
-    return _refusal(403, f"{text} [PermissionDeniedError]")
 
 
 def _body(request: httpx.Request) -> dict[str, Any]:
@@ -118,33 +112,25 @@ def health(server: CogneeServer, request: httpx.Request, found: re.Match[str]) -
 def login(server: CogneeServer, request: httpx.Request, found: re.Match[str]) -> httpx.Response:
     """POST /api/v1/auth/login."""
     form = parse_qs(request.content.decode())
-    if form.get("username") != [USER] or form.get("password") != [PASSWORD]:
-        return _refusal(400, "LOGIN_BAD_CREDENTIALS")
+    said = (form.get("username", [""])[0], form.get("password", [""])[0])
+    if said not in server.accounts:
+        return shapes.refusal(400, "LOGIN_BAD_CREDENTIALS")
     server.logins += 1
     token = f"jwt-{server.logins}"
-    server.tokens.add(token)
+    server.tokens[token] = server.accounts[said]
     cookie = {"Set-Cookie": f"fastapiusersauth={token}; HttpOnly; SameSite=Lax"}
     return httpx.Response(200, json={"access_token": token, "token_type": "bearer"}, headers=cookie)
 
 
 def list_datasets(server: CogneeServer, request: httpx.Request, found: re.Match[str]) -> httpx.Response:
     """GET /api/v1/datasets."""
-    return httpx.Response(200, json=[_dataset(dataset) for dataset in server.datasets.values()])
+    shown = [dataset for dataset in server.datasets.values() if server.may_read(dataset.dataset_id)]
+    return httpx.Response(200, json=[shapes.dataset(dataset) for dataset in shown])
 
 
 def make_dataset(server: CogneeServer, request: httpx.Request, found: re.Match[str]) -> httpx.Response:
     """POST /api/v1/datasets."""
-    return httpx.Response(200, json=_dataset(server.dataset(_body(request)["name"])))
-
-
-def _dataset(dataset: Dataset) -> dict[str, Any]:
-    return {
-        "id": dataset.dataset_id,
-        "name": dataset.name,
-        "createdAt": "2026-11-29T17:45:00.000001Z",
-        "updatedAt": None,
-        "ownerId": dataset.owner_id,
-    }
+    return httpx.Response(200, json=shapes.dataset(server.dataset(_body(request)["name"], server.asking)))
 
 
 def add(server: CogneeServer, request: httpx.Request, found: re.Match[str]) -> httpx.Response:
@@ -154,16 +140,16 @@ def add(server: CogneeServer, request: httpx.Request, found: re.Match[str]) -> h
     name = fields.get("datasetName", [""])[0]
     if not dataset_id and not name:
         return httpx.Response(400, json={"error": "Either datasetId or datasetName must be provided."})
-    dataset = server.may_use(dataset_id) if dataset_id else server.dataset(name)
-    if dataset is None or dataset.owner_id != server.user_id:
-        return _unreadable()
+    dataset = server.may_change(dataset_id) if dataset_id else server.dataset(name, server.asking)
+    if dataset is None:
+        return shapes.unreadable()
     if "." in dataset.name or " " in dataset.name:
         detail = "Dataset name cannot contain spaces or dots."
         return httpx.Response(500, json={"error": "Internal server error", "detail": detail})
     said = fields.get("external_metadata", [""])[0]
     metadata = json.loads(said) if said else [None] * len(files)
     if not isinstance(metadata, list) or len(metadata) != len(files):
-        return _refusal(400, "Provide one external_metadata entry per data item")
+        return shapes.refusal(400, "Provide one external_metadata entry per data item")
     for file_name, content in files:
         stem, md5 = PureWindowsPath(file_name).stem, hashlib.md5(content, usedforsecurity=False).hexdigest()
         clash = [item for item in dataset.items.values() if item.name == stem and item.md5 != md5]
@@ -172,74 +158,40 @@ def add(server: CogneeServer, request: httpx.Request, found: re.Match[str]) -> h
             error = {"error": "Document already exists; use the update endpoint", "detail": detail}
             return httpx.Response(409, json=error)
     if server.switches.pending or fields.get("run_in_background") == ["true"]:
-        return httpx.Response(200, json={**_run("PipelineRunStarted", dataset), "payload": []})
+        return httpx.Response(200, json={**shapes.run("PipelineRunStarted", dataset), "payload": []})
     done = server.take_in(dataset, files, metadata, fields.get("node_set", []))
-    infos = [{"run_info": _run(status, dataset), "data_id": data_id} for status, data_id in done]
-    body = {**_run("PipelineRunCompleted", dataset), "data_ingestion_info": infos}
+    infos = [{"run_info": shapes.run(status, dataset), "data_id": data_id} for status, data_id in done]
+    body = {**shapes.run("PipelineRunCompleted", dataset), "data_ingestion_info": infos}
     return httpx.Response(200, json=body)
-
-
-def _run(status: str, dataset: Dataset) -> dict[str, Any]:
-    return {
-        "status": status,
-        "pipeline_run_id": str(uuid.uuid4()),
-        "dataset_id": dataset.dataset_id,
-        "dataset_name": dataset.name,
-        "payload": None,
-        "data_ingestion_info": None,
-    }
 
 
 def list_data(server: CogneeServer, request: httpx.Request, found: re.Match[str]) -> httpx.Response:
     """GET /api/v1/datasets/{id}/data."""
-    dataset = server.may_use(found[1])
+    dataset = server.may_read(found[1])
     if dataset is None:
-        return _unreadable()
+        return shapes.unreadable()
     asked = _query(request)
     limit, offset = int(asked.get("limit", 100)), int(asked.get("offset", 0))
     if not 1 <= limit <= 1_000 or not 0 <= offset <= 1_000_000:
-        return _refusal(400, [{"loc": ["query", "limit"], "msg": "Input should be in range"}])
-    rows = [_row(dataset, item) for item in server.page(dataset, limit, offset)]
+        return shapes.refusal(400, [{"loc": ["query", "limit"], "msg": "Input should be in range"}])
+    rows = [shapes.row(dataset, item) for item in server.page(dataset, limit, offset)]
     return httpx.Response(200, json=rows)
-
-
-def _row(dataset: Dataset, item: Item) -> dict[str, Any]:
-    created = item.created_at.replace(tzinfo=None).isoformat()
-    return {
-        "id": item.data_id,
-        "name": item.name,
-        "createdAt": created,
-        "updatedAt": created,
-        "extension": item.extension,
-        "mimeType": "text/plain",
-        "rawDataLocation": f"file:///data/text_{item.md5}.txt",
-        "datasetId": dataset.dataset_id,
-        "label": None,
-        "externalMetadata": _metadata(item),
-        "dataSize": len(item.text.encode()),
-    }
-
-
-def _metadata(item: Item) -> dict[str, Any]:
-    source = {"_cognee": {"source_uri": f"file:///srv/{item.name}.{item.extension}"}}
-    tags = {"node_set": item.node_set} if item.node_set else {}
-    return {**(item.metadata or {}), **source, **tags}
 
 
 def count(server: CogneeServer, request: httpx.Request, found: re.Match[str]) -> httpx.Response:
     """GET /api/v1/datasets/{id}/data/count."""
-    dataset = server.may_use(found[1])
-    return _unreadable() if dataset is None else httpx.Response(200, json={"count": len(dataset.items)})
+    dataset = server.may_read(found[1])
+    return shapes.unreadable() if dataset is None else httpx.Response(200, json={"count": len(dataset.items)})
 
 
 def raw(server: CogneeServer, request: httpx.Request, found: re.Match[str]) -> httpx.Response:
     """GET /api/v1/datasets/{id}/data/{data_id}/raw."""
-    dataset = server.may_use(found[1])
+    dataset = server.may_read(found[1])
     if dataset is None:
-        return _unreadable()
+        return shapes.unreadable()
     if found[2] not in dataset.items or found[2] in server.lost_files:
         detail = f"Data ({found[2]}) not found in dataset ({found[1]}). [DataNotFoundError]"
-        return _refusal(404, detail)
+        return shapes.refusal(404, detail)
     return httpx.Response(200, content=dataset.items[found[2]].text.encode())
 
 
@@ -248,10 +200,10 @@ def delete(server: CogneeServer, request: httpx.Request, found: re.Match[str]) -
     try:
         uuid.UUID(found[2])
     except ValueError:
-        return _refusal(400, [{"type": "uuid_parsing", "loc": ["path", "data_id"]}])
-    dataset = server.may_use(found[1])
+        return shapes.refusal(400, [{"type": "uuid_parsing", "loc": ["path", "data_id"]}])
+    dataset = server.may_change(found[1])
     if dataset is None:
-        return _refusal(401, f"Dataset {found[1]} not accessible. [UnauthorizedDataAccessError]")
+        return shapes.refusal(401, f"Dataset {found[1]} not accessible. [UnauthorizedDataAccessError]")
     lies = server.switches.lying_delete or server.switches.pending
     if not lies and dataset.items.pop(found[2], None) is not None:
         living = {tag for item in dataset.items.values() for tag in item.node_set}
@@ -267,16 +219,17 @@ def delete(server: CogneeServer, request: httpx.Request, found: re.Match[str]) -
 
 def delete_dataset(server: CogneeServer, request: httpx.Request, found: re.Match[str]) -> httpx.Response:
     """DELETE /api/v1/datasets/{id}."""
-    if server.datasets.pop(found[1], None) is None:
-        return _unreadable()
+    if server.may_change(found[1]) is None:
+        return shapes.unreadable()
+    del server.datasets[found[1]]
     return httpx.Response(200, json=None)
 
 
 def processing_status(server: CogneeServer, request: httpx.Request, found: re.Match[str]) -> httpx.Response:
     """GET /api/v1/datasets/{id}/processing-status."""
-    dataset = server.may_use(found[1])
+    dataset = server.may_read(found[1])
     if dataset is None:
-        return _unreadable()
+        return shapes.unreadable()
     items = [
         {"id": item.data_id, "name": item.name, "completed": item.is_indexed}
         for item in server.listed(dataset)
@@ -289,20 +242,20 @@ def processing_status(server: CogneeServer, request: httpx.Request, found: re.Ma
 def cognify(server: CogneeServer, request: httpx.Request, found: re.Match[str]) -> httpx.Response:
     """POST /api/v1/cognify."""
     body = _body(request)
-    chosen = [server.may_use(dataset_id) for dataset_id in body.get("datasetIds") or ()]
-    chosen += [server.dataset(name) for name in body.get("datasets") or ()]
+    chosen = [server.may_change(dataset_id) for dataset_id in body.get("datasetIds") or ()]
+    chosen += [server.dataset(name, server.asking) for name in body.get("datasets") or ()]
     if server.switches.take("cognify_fails"):
         return httpx.Response(500, json={"error": "Pipeline run errored", "detail": "the model is down"})
     runs: dict[str, Any] = {}
     for dataset in chosen:
         if dataset is None:
-            return _unreadable()
+            return shapes.unreadable()
         if body.get("runInBackground"):
             dataset.status = "DATASET_PROCESSING_STARTED"
-            runs[dataset.dataset_id] = {**_run("PipelineRunStarted", dataset), "payload": []}
+            runs[dataset.dataset_id] = {**shapes.run("PipelineRunStarted", dataset), "payload": []}
             continue
         server.cognify(dataset)
-        runs[dataset.dataset_id] = {**_run("PipelineRunCompleted", dataset), "data_ingestion_info": []}
+        runs[dataset.dataset_id] = {**shapes.run("PipelineRunCompleted", dataset), "data_ingestion_info": []}
     return httpx.Response(200, json=runs)
 
 
@@ -311,59 +264,43 @@ def search(server: CogneeServer, request: httpx.Request, found: re.Match[str]) -
     body = _body(request)
     query, top_k = body["query"], body.get("topK", 15)
     if body.get("searchType", "HYBRID_COMPLETION") != "CHUNKS":
-        return _refusal(400, "this stand-in searches for CHUNKS")
+        return shapes.refusal(400, "this stand-in searches for CHUNKS")
     if top_k is not None and top_k <= 0:
-        return _refusal(422, "top_k must be a positive integer. [CogneeValidationError]")
+        return shapes.refusal(422, "top_k must be a positive integer. [CogneeValidationError]")
+    if server.switches.take("held_searches"):
+        raise httpx.ReadTimeout("timed out", request=request)
     if server.switches.take("search_fails") or not query:
         return httpx.Response(
             500, json={"error": "Internal server error", "detail": f"no vector for {query}"}
         )
-    dataset_ids = body.get("datasetIds") or list(server.datasets)
-    if any(server.may_use(dataset_id) is None for dataset_id in dataset_ids):
-        return _unreadable()
+    dataset_ids = body.get("datasetIds") or [one for one in server.datasets if server.may_read(one)]
+    if any(server.may_read(dataset_id) is None for dataset_id in dataset_ids):
+        return shapes.unreadable()
     indexes = server.indexes(dataset_ids)
     if not any(is_there for _, _, is_there in indexes):
-        return _refusal(404, f"No searchable memory: {_missing(server, dataset_ids)} [NoDataError]")
+        why = shapes.missing(server.datasets[dataset_id] for dataset_id in dataset_ids)
+        return shapes.refusal(404, f"No searchable memory: {why} [NoDataError]")
     answer: list[Any] = []
     for dataset, chunks, is_there in indexes:
         nearest = server.nearest(chunks, query, top_k, body.get("nodeName") or [])
-        served = [_chunk(distance, chunk) for distance, chunk in nearest]
+        served = [shapes.chunk(distance, chunk) for distance, chunk in nearest]
+        kinds = {"text_result": served, "context_result": "", "objects_result": served}
+        shown = kinds if body.get("verbose") else {"search_result": served}
         if dataset is None:
-            answer.extend(served)
+            answer.extend([kinds] if body.get("verbose") else served)
             continue
         wrapped = {
             "dataset_id": dataset.dataset_id,
             "dataset_name": dataset.name,
             "dataset_tenant_id": None,
-            "search_result": served,
+            **shown,
         }
-        missing = {} if is_there else {"error": _missing(server, [dataset.dataset_id])}
+        missing = {} if is_there else {"error": shapes.missing([dataset])}
         answer.append({**wrapped, **missing})
     server.history.append({"text": query, "createdAt": server.tick().isoformat()})
     server.history.append({"text": str(answer), "createdAt": server.tick().isoformat()})
     server.age()
     return httpx.Response(200, json=answer)
-
-
-def _missing(server: CogneeServer, dataset_ids: list[str]) -> str:
-    held = sum(len(server.datasets[dataset_id].items) for dataset_id in dataset_ids)
-    if held:
-        return f"holds {held} data item(s) but its knowledge graph is empty; run cognify before searching."
-    return "no data has been added; add data and run cognify before searching."
-
-
-def _chunk(distance: float, chunk: Chunk) -> dict[str, Any]:
-    return {
-        "id": str(uuid.uuid5(uuid.NAMESPACE_OID, f"{chunk.item.data_id}-{chunk.index}")),
-        "type": "IndexSchema",
-        "belongs_to_set": chunk.item.node_set or None,
-        "text": chunk.text,
-        "document_id": chunk.item.data_id,
-        "document_name": chunk.item.name,
-        "chunk_index": chunk.index,
-        "external_metadata": json.dumps(_metadata(chunk.item)),
-        "score": distance,
-    }
 
 
 def history(server: CogneeServer, request: httpx.Request, found: re.Match[str]) -> httpx.Response:

@@ -49,7 +49,7 @@ class Chunk:
 
 @dataclass(slots=True)
 class Dataset:
-    """A dataset of the one user, or one that somebody shared with it."""
+    """A dataset of one user, and who else may read it."""
 
     dataset_id: str
     name: str
@@ -59,6 +59,7 @@ class Dataset:
     has_index: bool = False
     """The collection of chunks is there; deletions never take it away."""
     status: str | None = None
+    readers: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -67,6 +68,8 @@ class Switches:
 
     lag: float = 0
     search_fails: float = 0
+    held_searches: float = 0
+    """Searches that wait for a running `cognify` until their client gives up."""
     throttled: float = 0
     fails_after: float = 0
     lost_reply: float = 0
@@ -110,10 +113,14 @@ class CogneeState:
         self.history: list[dict[str, Any]] = []
         self.logins = 0
         self.user_id = str(uuid.uuid4())
+        self.accounts: dict[tuple[str, str], str] = {}
+        """User ids by email and password."""
+        self.asking = self.user_id
+        """Whose request is being answered."""
         self.lost_files: set[str] = set()
         """Data ids whose file is not on the server's disk any more."""
-        self.tokens: set[str] = set()
-        self.api_keys: set[str] = set()
+        self.tokens: dict[str, str] = {}
+        self.api_keys: dict[str, str] = {}
         self._embed = embed or WordEmbedder(128)
         self._vectors: dict[str, list[float]] = {}
         self._now = datetime(2026, 11, 29, 17, 45, tzinfo=UTC)
@@ -121,10 +128,14 @@ class CogneeState:
 
     # --- what a test does to it ------------------------------------------------------------
 
-    def new_key(self) -> str:
-        """Make an API key."""
+    def new_user(self, email: str, password: str) -> str:
+        """Make another user, and return its id."""
+        return self.accounts.setdefault((email, password), str(uuid.uuid4()))
+
+    def new_key(self, user_id: str | None = None) -> str:
+        """Make an API key of a user; of the first one, if none is named."""
         key = hashlib.sha256(str(len(self.api_keys)).encode()).hexdigest()
-        self.api_keys.add(key)
+        self.api_keys[key] = user_id or self.user_id
         return key
 
     def dataset(self, name: str, owner_id: str | None = None) -> Dataset:
@@ -191,9 +202,16 @@ class CogneeState:
             done.append(("PipelineRunCompleted", data_id))
         return done
 
-    def may_use(self, dataset_id: str) -> Dataset | None:
-        """Return a dataset that the user can read."""
-        return self.datasets.get(dataset_id)
+    def may_read(self, dataset_id: str) -> Dataset | None:
+        """Return a dataset that whoever asks can read: its own, or one that was shared with it."""
+        dataset = self.datasets.get(dataset_id)
+        allowed = dataset is not None and self.asking in {dataset.owner_id, *dataset.readers}
+        return dataset if allowed else None
+
+    def may_change(self, dataset_id: str) -> Dataset | None:
+        """Return a dataset that is of whoever asks."""
+        dataset = self.datasets.get(dataset_id)
+        return dataset if dataset is not None and dataset.owner_id == self.asking else None
 
     def listed(self, dataset: Dataset) -> list[Item]:
         """Return the items as a listing orders them: newest first, then by id."""

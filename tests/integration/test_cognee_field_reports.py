@@ -125,7 +125,11 @@ async def test_a_forget_says_that_the_history_keeps_texts(bench: Bench) -> None:
     notes = " ".join(await bench.store.after_forget(put.entries))
     assert "COGNEE_LOG_SEARCH_HISTORY=false" in notes
     assert "LanceDB" in notes
+    assert "An empty dataset keeps its name" in notes
+    assert "user:1" not in notes
     assert await bench.store.after_forget([]) == ()
+    fixed = " ".join(await bench.adapter(dataset="memories").after_forget(put.entries))
+    assert "An empty dataset" not in fixed
 
 
 async def test_a_yes_of_a_delete_is_no_proof(bench: Bench) -> None:

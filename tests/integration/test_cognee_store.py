@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 import httpx
@@ -128,6 +129,21 @@ def test_a_blocking_client_serves_any_loop() -> None:
         assert server.logins == 1
 
 
+async def test_no_logger_is_told_a_text(cognee: CogneeBench, caplog: pytest.LogCaptureFixture) -> None:
+    """What httpx logs are methods and addresses with ids: no text, no query, no space, no secret."""
+    with caplog.at_level(logging.DEBUG):
+        put = await cognee.put("the secret", "anna.karenina")
+        await cognee.store.search("what secret?", 3, None)
+        cognee.server.switches.search_fails = 1
+        with pytest.raises(StoreUnavailable):
+            await cognee.store.search("which secret?", 3, None)
+        await cognee.store.delete(put.entries[0])
+        assert await cognee.store.verify_deleted(put.entries[0])
+    assert put.ids[0] in caplog.text
+    for said in ("secret", "karenina", PASSWORD):
+        assert said not in caplog.text
+
+
 # --- what things are called ----------------------------------------------------------------
 
 
@@ -150,23 +166,22 @@ async def test_a_template_covers_the_datasets_of_its_form(cognee: CogneeBench) -
 
 
 async def test_a_function_chooses_the_dataset_and_the_notebook_knows_it(cognee: CogneeBench) -> None:
-    """A function of the fact may name any dataset; its name is claimed before anything is sent."""
-    claimed: list[str] = []
+    """A function of the fact may name any dataset; name and id are claimed before anything is stored."""
+    claimed: dict[str, str] = {}
 
     class Notes:
         async def get(self, key: str) -> str | None:
-            return key if key in claimed else None
+            return claimed.get(key)
 
         async def claim(self, key: str, value: str) -> str:
-            assert ("POST", "/api/v1/datasets") not in cognee.server.requests
-            claimed.append(key)
-            return value
+            assert ("POST", "/api/v1/add") not in cognee.server.requests
+            return claimed.setdefault(key, value)
 
         async def read(self) -> dict[str, str]:
-            return dict.fromkeys(claimed, "")
+            return dict(claimed)
 
         async def drop(self, key: str, value: str | None = None) -> None:
-            claimed.remove(key)
+            del claimed[key]
 
     def chosen(fact: Fact) -> str:
         return f"of {fact.actor}"
@@ -174,7 +189,8 @@ async def test_a_function_chooses_the_dataset_and_the_notebook_knows_it(cognee: 
     store = cognee.adapter(dataset=chosen)
     store.remember_in(Notes())
     put = await cognee.put("chosen", store=store)
-    assert claimed == ["of%20agent:contract"] == [put.entries[0].scope]
+    assert list(claimed) == ["of%20agent:contract"] == [put.entries[0].scope]
+    assert claimed["of%20agent:contract"] in cognee.server.datasets
     fixed = cognee.adapter(dataset="other")
     fixed.remember_in(Notes())
     assert [entry.external_id for entry in await fixed.find(put.fact.fact_id)] == list(put.ids)
@@ -183,6 +199,7 @@ async def test_a_function_chooses_the_dataset_and_the_notebook_knows_it(cognee: 
 async def test_a_dataset_of_the_same_name_that_was_shared_is_not_ours(cognee: CogneeBench) -> None:
     """A name means the dataset of whoever asks, also beside another user's of that name."""
     theirs = cognee.server.dataset("user:1", owner_id="somebody-else")
+    theirs.readers.add(cognee.server.user_id)
     stranger = cognee.server.add(theirs, "x.txt", b"theirs")
     put = await cognee.put("ours")
     fresh = cognee.adapter()

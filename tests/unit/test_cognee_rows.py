@@ -112,10 +112,13 @@ def test_naive_instants_are_utc() -> None:
 
 
 def test_rows_and_chunks_without_an_id_are_none() -> None:
-    """What cannot be addressed is not read; metadata that is no object reads as empty."""
+    """What cannot be addressed, or has metadata that is no object, is not read; none reads as empty."""
     assert read_row({"name": "x"}) is None
     assert read_chunk({"text": "x"}) is None
-    chunk = read_chunk({"document_id": "d", "external_metadata": "[1"})
+    for said in ("[1", "[1]", 7, ["x"]):
+        assert read_chunk({"document_id": "d", "external_metadata": said}) is None
+        assert read_row({"id": "d", "externalMetadata": said}) is None
+    chunk = read_chunk({"document_id": "d", "external_metadata": "null"})
     assert chunk is not None
     assert not chunk.metadata
 
