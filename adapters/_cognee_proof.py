@@ -105,7 +105,7 @@ def _by_dataset(
             searched.add(dataset_id)
         elif len(asked) == 1 or not _NO_INDEX.search(str(problem)):
             raise StoreUnavailable(store=api.store, operation=operation, cause="SearchFailed")
-    if {row["dataset_id"] for row in rows} != asked:
+    if frozenset(row["dataset_id"] for row in rows) != asked:
         raise api.unreadable(operation)
     return Served(tuple(chunks), tuple(datasets), frozenset(searched))
 
