@@ -9,8 +9,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
-from fakes.zep_api import ZepApi
+from fakes.zep_api import BASE, ZepApi
 from fix_zep import ACTOR, AT_ONCE, SPACE, case_of, graph_of, outcomes, store_of
 from zep_cloud.client import AsyncZep, Zep
 
@@ -229,3 +230,22 @@ async def test_a_list_that_goes_in_circles_ends(zep_api: ZepApi, async_zep: Asyn
     zep_api.circles = True
     with pytest.raises(StoreUnavailable, match="cursor_repeats"):
         await case.listed()
+
+
+def test_the_clients_log_has_no_text(
+    zep_api: ZepApi, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Even where the client is told to log everything, its records have no body, so no text, and no key."""
+    caplog.set_level("DEBUG")
+    with httpx.Client(transport=zep_api.transport()) as http:
+        client = Zep(
+            api_key="z_test", base_url=BASE, httpx_client=http, logging={"level": "debug", "silent": False}
+        )
+        url = f"sqlite:///{tmp_path / 'custody.db'}"
+        with Coordinator(url, create=True, stores=[store_of(client)], patience=AT_ONCE) as custody:
+            written = custody.write(space=SPACE, value="a very private thing", actor=ACTOR)
+            custody.forget(written.fact.fact_id, actor=ACTOR, reason="asked to")
+    said = "\n".join(str(record.__dict__) for record in caplog.records if record.name in ("fern", "httpx"))
+    assert "/episodes" in said
+    for secret in ("very private", "z_test", SPACE):
+        assert secret not in said
