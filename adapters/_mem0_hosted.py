@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 
 from custody_sync.adapters._failures import paged, translated
 from custody_sync.adapters._mem0_clients import NotJson, decoded, is_blocking
-from custody_sync.adapters._mem0_pages import Page, each_once
+from custody_sync.adapters._mem0_pages import Page, each_once, page_of
+from custody_sync.adapters._mem0_place import project_of
 from custody_sync.adapters._mem0_rows import Row, is_of, metadata_of, read_row, rows_of, text_of
 from custody_sync.adapters._shared import OneLoop, WorkerThreads
 from custody_sync.errors import NoProof, StoreError, StoreRefused, StoreThrottled, StoreUnavailable
@@ -64,6 +65,7 @@ class Hosted:
         self._blocking = is_blocking(client)
         self._loop = OneLoop(name)
         self._finds_by_label = False
+        self.place = project_of(client)
 
     # --- writing ---------------------------------------------------------------------------
 
@@ -113,7 +115,7 @@ class Hosted:
                 return None
             raise
         row = read_row(answer)
-        if row is None:
+        if row is None or row.external_id.casefold() != external_id.casefold():
             raise self._unavailable(operation, "UnreadableAnswer")
         return row
 
@@ -294,11 +296,10 @@ class Hosted:
             if number > 1 and _is_404(refusal):
                 return Page(rows=[], count=None, is_last=True)
             raise
-        rows = rows_of(answer)
-        if rows is None:
+        page = page_of(answer, number * self._page_size)
+        if page is None:
             raise self._unavailable(operation, "UnreadableAnswer")
-        count, more = answer.get("count"), answer.get("next")
-        return Page(rows=rows, count=count if isinstance(count, int) else None, is_last=not more or not rows)
+        return page
 
     async def _search(
         self, operation: str, query: str, only: Mapping[str, Any], top_k: int, **options: Any

@@ -15,6 +15,7 @@ from typing import Any
 from custody_sync.adapters._failures import translated
 from custody_sync.adapters._mem0_clients import is_blocking
 from custody_sync.adapters._mem0_engines import Engine, engine_of
+from custody_sync.adapters._mem0_place import collection_of
 from custody_sync.adapters._mem0_rows import Row, metadata_of, read_row, read_time, rows_of
 from custody_sync.adapters._shared import WorkerThreads
 from custody_sync.errors import NoProof, StoreRefused, StoreUnavailable
@@ -60,6 +61,7 @@ class Local:
         self._making = threading.Lock()
         self._ours = {"agent_id": agent_id}
         self._widest = {"user_id": "*"} if self._engine.enumerates else self._ours
+        self.place = collection_of(memory)
         self.leaves = self._engine.leaves
         self.capabilities = _capabilities(self._engine)
 

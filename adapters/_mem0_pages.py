@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from custody_sync.adapters._mem0_rows import Row
+from custody_sync.adapters._mem0_rows import Row, rows_of
 
 _PASSES = 16
 _SIDE_BY_SIDE = 8
@@ -23,6 +23,28 @@ class Page:
 
 
 Read = Callable[[int], Awaitable[Page]]
+
+
+def page_of(answer: object, asked: int) -> Page | None:
+    """Read one page; None if it cannot be read, or does not say whether it is the last.
+
+    Args:
+        answer: What the service sent.
+        asked: How many rows this page and those before it hold at most.
+    """
+    rows = rows_of(answer)
+    if rows is None or not isinstance(answer, Mapping):
+        return None
+    count = answer.get("count")
+    if not isinstance(count, int):
+        count = None
+    if "next" in answer:
+        is_last = not answer["next"] or not rows
+    elif count is not None:
+        is_last = count <= asked or not rows
+    else:
+        return None
+    return Page(rows=rows, count=count, is_last=is_last)
 
 
 async def each_once(read: Read, page_size: int, unsettled: Callable[[], Exception]) -> AsyncIterator[Row]:
@@ -72,4 +94,4 @@ async def _pass(read: Read, page_size: int) -> AsyncIterator[Page]:
         wave = min(max(left, 1), _SIDE_BY_SIDE)
 
 
-__all__ = ["Page", "each_once"]
+__all__ = ["Page", "each_once", "page_of"]

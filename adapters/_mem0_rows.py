@@ -6,6 +6,7 @@ import uuid
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import Enum
 from typing import Any, Protocol
 from urllib.parse import quote
 
@@ -37,8 +38,21 @@ class Row:
         )
 
 
+class Holder(Enum):
+    """Whose the row under an entry's id is, by its label."""
+
+    OURS = "ours"
+    NOBODY = "LabelGone"
+    ANOTHER_FACT = "IdOfAnotherFact"
+
+
 class Backend(Protocol):
     """What the adapter needs of Mem0, whichever of its two halves is behind it."""
+
+    @property
+    def place(self) -> str | None:
+        """The project or collection that the client reaches; None if it does not say."""
+        ...
 
     @property
     def capabilities(self) -> Mapping[Capability, Support]:
@@ -88,27 +102,34 @@ class Backend(Protocol):
 
 
 def rows_of(answer: object) -> list[Row] | None:
-    """Read a list of rows from an answer, an envelope or a bare list; None if it is neither."""
+    """Read a list of rows from an answer, an envelope or a bare list.
+
+    None if it is neither, or if one row in it cannot be read: that could be the one that is asked about.
+    """
     found = answer.get("results") if isinstance(answer, Mapping) else answer
     if not isinstance(found, list):
         return None
-    return [row for row in map(read_row, found) if row is not None]
+    rows = [row for row in map(read_row, found) if row is not None]
+    return rows if len(rows) == len(found) else None
 
 
 def read_row(raw: object) -> Row | None:
-    """Read one row; None for what has no id.
+    """Read one row; None for what has no id, or a label that cannot be read.
 
     The text stands under `data.memory` in the reply to a direct import, under `memory` or `text`
     elsewhere (docs/openapi.json of mem0ai/mem0, 2026-08-22).
     """
-    if not isinstance(raw, Mapping) or not isinstance(raw.get("id"), str):
+    if not isinstance(raw, Mapping):
         return None
-    metadata, user_id, details = raw.get("metadata"), raw.get("user_id"), raw.get("score_details")
+    external_id, metadata, user_id = raw.get("id"), raw.get("metadata"), raw.get("user_id")
+    if not isinstance(external_id, str) or not external_id or not isinstance(metadata, Mapping | None):
+        return None
+    details = raw.get("score_details")
     return Row(
-        external_id=raw["id"],
+        external_id=external_id,
         text=text_of(raw),
         user_id=user_id if isinstance(user_id, str) else None,
-        metadata=metadata if isinstance(metadata, Mapping) else {},
+        metadata=metadata or {},
         created_at=read_time(raw.get("created_at")),
         score=_number(raw.get("score")),
         similarity=_number(details.get("semantic_score")) if isinstance(details, Mapping) else None,
@@ -165,6 +186,17 @@ def is_id(external_id: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def holder_of(row: Row, entry: Entry) -> Holder:
+    """Tell whose the row under an entry's id is: the entry's fact's and, where it is known, ledger's."""
+    label = row.to_entry("")
+    if entry.fact_id is None:
+        return Holder.OURS
+    if label.fact_id is None:
+        return Holder.NOBODY
+    of_ledger = entry.ledger_id in (None, label.ledger_id)
+    return Holder.OURS if label.fact_id == entry.fact_id and of_ledger else Holder.ANOTHER_FACT
 
 
 def is_of(row: Row, label: Label) -> bool:

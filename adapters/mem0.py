@@ -14,11 +14,13 @@ from concurrent.futures import Executor
 from custody_sync.adapters._mem0_clients import Client, Kind, kind_of
 from custody_sync.adapters._mem0_hosted import Hosted
 from custody_sync.adapters._mem0_local import Local
-from custody_sync.adapters._mem0_rows import Backend, Row, encoded, is_id, metadata_of
+from custody_sync.adapters._mem0_place import Place
+from custody_sync.adapters._mem0_rows import Backend, Holder, Row, encoded, holder_of, is_id, metadata_of
 from custody_sync.adapters._scopes import Scope, Scoping
 from custody_sync.adapters._shared import WorkerThreads
 from custody_sync.errors import InvalidInput, NoProof, StoreRefused
 from custody_sync.model import Capability, Entry, Fact, Hit, Label, Limits, Support
+from custody_sync.ports import Notebook
 
 _MOST_ON_A_PAGE = 200
 
@@ -36,6 +38,8 @@ class Mem0Store:
         user_id: Whose memory a fact is: a fixed value, a template, or a function of the fact. What Mem0
             refuses in an id is escaped, so every space has one.
         agent_id: Open source only: written on every row, so that one question reaches all users.
+        place: What the ledger calls the project or collection, instead of the name it has by itself: where
+            one collection has several addresses, or its rows were moved. Then nobody else checks it.
         limits: The largest text the embedding model takes, if that is known.
         page_size: Rows on a page of a listing; the service allows 200.
         patience: Seconds that a write which the service accepted may stay pending.
@@ -51,6 +55,7 @@ class Mem0Store:
         name: str = "mem0",
         user_id: Scoping = "{space}",
         agent_id: str = "custody-sync",
+        place: str | None = None,
         limits: Limits | None = None,
         page_size: int = _MOST_ON_A_PAGE,
         patience: float = 20.0,
@@ -64,6 +69,8 @@ class Mem0Store:
             raise InvalidInput(field="page_size", problem=f"{page_size} is not from 1 to {_MOST_ON_A_PAGE}")
         if not agent_id or encoded(agent_id) != agent_id:
             raise InvalidInput(field="agent_id", problem="must be a text without white space, % or *")
+        if place is not None and not place.strip():
+            raise InvalidInput(field="place", problem="must be a text that is not blank")
         self._users = Scope("user_id", user_id, encoded)
         workers = WorkerThreads(name, limit=threads, executor=executor)
         if kind_of(client, name) is Kind.HOSTED:
@@ -72,7 +79,12 @@ class Mem0Store:
             )
         else:
             self._mem0 = Local(client, name, agent_id=agent_id, threads=workers, page_size=page_size)
+        self._place = Place(name, place or self._mem0.place)
         self.capabilities: Mapping[Capability, Support] = self._mem0.capabilities
+
+    def remember_in(self, notebook: Notebook) -> None:
+        """Take the notebook in which the project or collection stands."""
+        self._place.remember_in(notebook)
 
     # --- the two verbs ---------------------------------------------------------------------
 
@@ -81,21 +93,17 @@ class Mem0Store:
         text = fact.text or ""
         if not text.strip():
             raise InvalidInput(field="text", problem="Mem0 stores a blank text and can never find it again")
+        await self._place.enter()
         return (await self._mem0.add(text, self._users.of_fact(fact), label),)
 
     async def delete(self, entry: Entry) -> None:
         """Delete the row of the entry's id, if it is still that entry's.
 
         Mem0 addresses by id alone, so the row is read first: one of another user is left alone, and one
-        that is labelled for another fact is not ours to delete.
+        whose label is gone, or another fact's, is refused.
         """
-        row = await self._at("delete", entry)
-        if row is None:
-            return
-        holder = row.to_entry(self.name).fact_id
-        if entry.fact_id is not None and holder not in (None, entry.fact_id):
-            raise StoreRefused(store=self.name, operation="delete", cause="IdOfAnotherFact")
-        await self._mem0.delete(entry.external_id)
+        if await self._at("delete", entry) is not None:
+            await self._mem0.delete(entry.external_id)
 
     async def relabel(self, entry: Entry, label: Label) -> None:
         """Replace the label of a row; its text is not sent."""
@@ -106,20 +114,33 @@ class Mem0Store:
 
     async def find(self, fact_id: str) -> list[Entry]:
         """Return every entry of the fact, of all users."""
+        await self._place.check("find")
         entries = [row.to_entry(self.name) for row in await self._mem0.of_fact("find", fact_id)]
-        return [entry for entry in entries if entry.fact_id == fact_id]
+        found = [entry for entry in entries if entry.fact_id == fact_id]
+        if found:
+            await self._place.saw_ours()
+        return found
 
     async def list_entries(self) -> AsyncIterator[Entry]:
         """Yield every row that has a user, without its text, each once."""
+        await self._place.check_listing()
         async for row in self._mem0.everything():
             yield row.to_entry(self.name, with_text=False)
 
     async def verify_deleted(self, entry: Entry) -> bool:
-        """Ask by id, by listing and, while the text is known, by search; True only if all miss it."""
+        """Ask by id, by listing and, while the text is known, by search; True only if all miss it.
+
+        Mem0 makes an id up and gives it to nobody else. So a row under it that does not carry our label
+        any more may still have our words: that is neither ours to delete nor gone.
+        """
         known = is_id(entry.external_id)
         if not known and entry.fact_id is None:
             raise NoProof(store=self.name, operation="verify_deleted", cause="Unaddressed")
-        if known and await self._mem0.get("verify_deleted", entry.external_id) is not None:
+        await self._place.prove()
+        row = await self._mem0.get("verify_deleted", entry.external_id) if known else None
+        if row is not None and (holder := holder_of(row, entry)) is not Holder.OURS:
+            raise NoProof(store=self.name, operation="verify_deleted", cause=holder.value)
+        if row is not None:
             return False
         if entry.fact_id is not None:
             rows = await self._mem0.of_fact("verify_deleted", entry.fact_id)
@@ -155,12 +176,21 @@ class Mem0Store:
     # --- inside ----------------------------------------------------------------------------
 
     async def _at(self, operation: str, entry: Entry) -> Row | None:
-        """Return the row of an entry's id, if it is in the entry's scope."""
+        """Return the row of an entry's id, if it is in the entry's scope.
+
+        Raises:
+            StoreRefused: the row is not the entry's, or the ledger's entries are elsewhere.
+        """
+        await self._place.check(operation)
         if not is_id(entry.external_id):
             return None
         row = await self._mem0.get(operation, entry.external_id)
         if row is None or (entry.scope is not None and row.user_id != entry.scope):
             return None
+        if (holder := holder_of(row, entry)) is not Holder.OURS:
+            raise StoreRefused(store=self.name, operation=operation, cause=holder.value)
+        if entry.fact_id is not None:
+            await self._place.saw_ours()
         return row
 
     def _places(self, spaces: Sequence[str] | None) -> list[tuple[str | None, str | None]]:

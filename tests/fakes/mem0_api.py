@@ -53,9 +53,15 @@ class _Event:
 
 
 class Mem0Api:
-    """One project of the service."""
+    """One project of the service, which only its key opens.
 
-    def __init__(self) -> None:
+    Args:
+        key: What its clients are made with.
+    """
+
+    def __init__(self, key: str = KEY) -> None:
+        self.key = key
+        self.project_id = f"proj_{uuid.uuid4().hex}"
         self.switches = Switches()
         self.memories: dict[str, Memory] = {}
         self.requests: list[tuple[str, str]] = []
@@ -94,7 +100,7 @@ class Mem0Api:
             self.requests.append((method, parts.path))
             self.bodies.append(body)
             try:
-                if httpx.Headers(headers).get("authorization") != f"Token {KEY}":
+                if httpx.Headers(headers).get("authorization") != f"Token {self.key}":
                     raise Refused(401, {"detail": "Invalid API key"})
                 return self._answer(method, parts.path, query, body)
             except Refused as refused:
@@ -102,7 +108,7 @@ class Mem0Api:
 
     def _answer(self, method: str, path: str, query: dict[str, str], body: Any) -> Reply:
         if path == "/v1/ping/":
-            return Reply(200, {"org_id": "org", "project_id": "project", "user_email": "a@b.example"})
+            return Reply(200, {"org_id": "org", "project_id": self.project_id, "user_email": "a@b.example"})
         if self.switches.take("reset"):
             raise Dropped
         if self.switches.take("throttled"):
@@ -204,7 +210,8 @@ class Mem0Api:
         return {"message": "Memory deleted successfully!"}
 
     def _looked_up(self, memory_id: str) -> Memory:
-        memory = self._held(memory_id)
+        ghosts = [memory for memory in self._lagging("get") if memory.memory_id == memory_id]
+        memory = ghosts[0] if ghosts else self._held(memory_id)
         if memory.is_merged and self.switches.merged_hidden_by_id:
             raise Refused(404, {"error": "Memory not found!"})
         return memory
@@ -229,11 +236,12 @@ class Mem0Api:
 
     # --- reading ---------------------------------------------------------------------------
 
-    def _list(self, body: dict[str, Any], query: dict[str, str]) -> dict[str, Any]:
+    def _list(self, body: dict[str, Any], query: dict[str, str]) -> Any:
         check_filters(body)
         number = int(query.get("page", 1))
         size = min(int(query.get("page_size", 100)), _MOST_ON_A_PAGE)
-        rows = [memory for memory in self.memories.values() if is_wanted(memory, body)]
+        held = [*self.memories.values(), *self._lagging("list")]
+        rows = [memory for memory in held if is_wanted(memory, body)]
         if self.switches.null_scoping:
             rows = [memory for memory in rows if memory.scope.keys() <= body["filters"].keys()]
         rows.sort(key=lambda memory: memory.created_at, reverse=True)
@@ -245,12 +253,15 @@ class Mem0Api:
         if number == 2 and self.switches.take("skips"):
             page = page[1:]
         more = f"{HOST}/v3/memories/?page={number + 1}&page_size={size}"
-        return {
+        envelope = {
             "count": len(rows),
             "next": more if start + size < len(rows) else None,
             "previous": None if number == 1 else f"{HOST}/v3/memories/?page={number - 1}",
-            "results": [self._shown(memory) for memory in page],
+            "results": [self._row(memory) for memory in page],
         }
+        if self.switches.bare_list:
+            return envelope["results"]
+        return {key: said for key, said in envelope.items() if key not in self.switches.envelope_omits}
 
     def _search(self, body: dict[str, Any]) -> dict[str, Any]:
         if self.switches.take("search_fails"):
@@ -267,7 +278,7 @@ class Mem0Api:
         ]
         scored.sort(key=lambda pair: -pair[0])
         hits = [
-            {**self._shown(memory), "run_id": memory.scope.get("run_id"), "score": round(score, 6)}
+            {**self._row(memory), "run_id": memory.scope.get("run_id"), "score": round(score, 6)}
             for score, memory in scored[:top_k]
             if score >= threshold and is_wanted(memory, body)
         ]
@@ -278,12 +289,24 @@ class Mem0Api:
 
     def _served(self) -> list[Memory]:
         """Count a question, and return what the search index has at this moment."""
-        ghosts = [ghost.memory for ghost in self._ghosts.values()]
+        ghosts = self._lagging("search")
         for memory_id, ghost in list(self._ghosts.items()):
             ghost.questions -= 1
             if ghost.questions <= 0:
                 del self._ghosts[memory_id]
         return [*self.memories.values(), *ghosts]
+
+    def _lagging(self, reading: str) -> list[Memory]:
+        reached = reading in self.switches.lag_reaches
+        return [ghost.memory for ghost in self._ghosts.values()] if reached else []
+
+    def _row(self, memory: Memory) -> dict[str, Any]:
+        """Return a memory as lists and searches show it."""
+        shown = self._shown(memory)
+        if self.switches.metadata_as_text:
+            shown["metadata"] = json.dumps(shown["metadata"])
+        named = {self.switches.renames.get(key, key): said for key, said in shown.items()}
+        return {key: said for key, said in named.items() if key}
 
     def _shown(self, memory: Memory) -> dict[str, Any]:
         return {

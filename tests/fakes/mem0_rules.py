@@ -82,6 +82,8 @@ class Switches:
     """What the service does wrong; counts go down by one with each time."""
 
     lag: float = 0
+    lag_reaches: frozenset[str] = frozenset({"search"})
+    """Which readings show a deleted memory while the lag lasts: search, list, get."""
     search_fails: float = 0
     throttled: float = 0
     fails_after: float = 0
@@ -105,6 +107,14 @@ class Switches:
     """A lookup by id hides a merged memory, as the service's page on reads leaves open."""
     null_scoping: bool = False
     """An id that a filter does not name has to be empty, as older pages of the service say."""
+    envelope_omits: frozenset[str] = frozenset()
+    """Keys that are missing around the rows of a list."""
+    bare_list: bool = False
+    """A list is answered without an envelope, as the service's first version did."""
+    renames: Mapping[str, str] = field(default_factory=dict)
+    """Keys that rows have under another name, or, if that is empty, not at all."""
+    metadata_as_text: bool = False
+    """Metadata is shown as the JSON text of itself."""
     filters_last: bool = False
     """Filters on ids and metadata are applied after the cut to `top_k`."""
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from custody_sync.adapters._mem0_pages import Page, each_once
+from custody_sync.adapters._mem0_pages import Page, each_once, page_of
 from custody_sync.adapters._mem0_rows import Row, encoded, read_row, read_time, rows_of
 
 NOON = datetime(2026, 11, 29, 12, tzinfo=UTC)
@@ -67,11 +67,56 @@ def test_what_is_no_list_is_not_taken_for_an_empty_one(answer: object) -> None:
     assert rows_of(answer) is None
 
 
-def test_rows_without_an_id_are_left_out() -> None:
-    """A row that cannot be addressed is none; a bare list and an envelope read the same."""
-    rows = [{"id": "a", "memory": "tea"}, {"memory": "tea"}, "tea", None]
-    assert [row.external_id for row in rows_of(rows) or []] == ["a"]
+def test_a_bare_list_and_an_envelope_read_the_same() -> None:
+    """Searches were answered in both forms."""
+    rows = [{"id": "a", "memory": "tea"}, {"id": "b", "metadata": None}]
+    assert [row.external_id for row in rows_of(rows) or []] == ["a", "b"]
     assert rows_of({"results": rows}) == rows_of(rows)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"memory": "tea"},
+        {"memory_id": "b", "memory": "tea"},
+        {"id": 7},
+        {"id": ""},
+        {"id": "b", "metadata": '{"fact_id": "1"}'},
+        {"id": "b", "metadata": []},
+        "tea",
+        None,
+    ],
+)
+def test_one_row_that_cannot_be_read_spoils_the_answer(odd: object) -> None:
+    """What has no id, or a label that nobody can read, could be the row that is asked about."""
+    rows = [{"id": "a", "memory": "tea"}, odd]
+    assert rows_of(rows) is None
+    assert rows_of({"results": rows}) is None
+
+
+@pytest.mark.parametrize(
+    ("envelope", "asked", "is_last"),
+    [
+        ({"count": 3, "next": "https://…"}, 2, False),
+        ({"count": 2, "next": None}, 2, True),
+        ({"next": "https://…"}, 2, False),
+        ({"next": None}, 2, True),
+        ({"count": 3}, 2, False),
+        ({"count": 2}, 2, True),
+        ({"count": "2", "next": None}, 2, True),
+    ],
+)
+def test_a_page_says_whether_it_is_the_last(envelope: dict[str, Any], asked: int, is_last: bool) -> None:
+    """By the address of the next one or, without it, by the count of all."""
+    page = page_of({**envelope, "results": [{"id": "a"}, {"id": "b"}]}, asked)
+    assert page is not None
+    assert page.is_last is is_last
+
+
+@pytest.mark.parametrize("answer", [[], [{"id": "a"}], {"results": []}, {"results": [], "count": "0"}, None])
+def test_a_page_that_does_not_say_whether_it_is_the_last_is_none(answer: object) -> None:
+    """Rows without `next` and `count` may be the first hundred of many."""
+    assert page_of(answer, 100) is None
 
 
 # --- pages ---------------------------------------------------------------------------------
