@@ -49,6 +49,8 @@ class Backend:
     """Deletes the vectors of a deleted item where the store leaves them (langgraph#8757)."""
     patch: Callable[[Sequence[str], str, Mapping[str, Any]], Any] | None
     """Replaces keys of an item and leaves its vector alone, where that can be done in one step."""
+    is_filtered: Callable[[], Any] | None
+    """Tells whether the store's session may be shown only some of the items, where that can be."""
     refuses_equal_texts: bool
     """True where a batch with one text twice fails, as `InMemoryStore`'s does with an index."""
 
@@ -71,6 +73,7 @@ def backend_of(store: object, name: str) -> Backend:
     if is_known:
         leaves = _SQLITE_LEAVES if is_sqlite else _POSTGRES_LEAVES if is_postgres else ()
     drop = direct.adrop_vectors if is_batched else direct.drop_vectors
+    filtered = direct.ais_filtered if is_batched else direct.is_filtered
     return Backend(
         is_known=is_known,
         blocking=not (is_batched or is_memory),
@@ -82,6 +85,7 @@ def backend_of(store: object, name: str) -> Backend:
         leaves=leaves,
         drop_vectors=partial(drop, store) if is_sqlite and index else None,
         patch=_patch(store, is_batched, is_memory, is_sqlite, is_postgres),
+        is_filtered=partial(filtered, store) if is_postgres else None,
         refuses_equal_texts=is_memory and bool(index),
     )
 

@@ -10,12 +10,14 @@ from custody_sync.adapters._failures import translated
 from custody_sync.adapters._langgraph_backend import Backend
 from custody_sync.adapters._langgraph_namespaces import Namespace
 from custody_sync.adapters._shared import OneLoop, WorkerThreads
+from custody_sync.errors import StoreRefused
 
 if TYPE_CHECKING:
     from langgraph.store.base import Item, PutOp, SearchItem
 
 T = TypeVar("T")
 
+FILTERED = "row_level_security"
 _FIRST, _GROWTH = 1_000, 8
 _BATCH = 1_000
 
@@ -58,6 +60,20 @@ class Calls:
         if self._loop is not None:
             self._loop.check()
         return await translated(self._name, operation, call())
+
+    async def is_filtered(self, operation: str) -> bool:
+        """Tell whether row-level security may hide items, so that not to be shown one says nothing."""
+        ask = self._backend.is_filtered
+        return ask is not None and bool(await self.run(operation, ask))
+
+    async def check_unfiltered(self, operation: str) -> None:
+        """Refuse an answer that may leave items out.
+
+        Raises:
+            StoreRefused: row-level security applies to the store's session.
+        """
+        if await self.is_filtered(operation):
+            raise StoreRefused(store=self._name, operation=operation, cause=FILTERED)
 
     async def everything(
         self, operation: str, prefix: Namespace, only: dict[str, str] | None

@@ -20,6 +20,11 @@ _PATCH_POSTGRES = """
     update store set value = value || %s::jsonb, updated_at = CURRENT_TIMESTAMP
     where prefix = %s and key = %s returning key
 """
+# For a role that a policy does not bind (a superuser, BYPASSRLS, an owner without FORCE) this is false.
+_IS_FILTERED = """
+    select coalesce(bool_or(row_security_active(t)), false) as filtered
+    from unnest(array[to_regclass('store')::oid, to_regclass('store_vectors')::oid]) t where t is not null
+"""
 _ORPHANED_VECTOR = """
     delete from store_vectors where prefix = ? and key = ?
     and not exists (select 1 from store s where s.prefix = store_vectors.prefix and s.key = store_vectors.key)
@@ -69,6 +74,20 @@ async def apatch_postgres(store: Any, namespace: Sequence[str], key: str, keys: 
     async with store._cursor(pipeline=True) as cursor:
         await cursor.execute(_PATCH_POSTGRES, (json.dumps(keys), _prefix(namespace), key))
         return await cursor.fetchone() is not None
+
+
+def is_filtered(store: Any) -> bool:
+    """Tell whether row-level security may hide items from the session of `PostgresStore`."""
+    with store._cursor() as cursor:
+        cursor.execute(_IS_FILTERED)
+        return bool(cursor.fetchone()["filtered"])
+
+
+async def ais_filtered(store: Any) -> bool:
+    """Tell whether row-level security may hide items from the session of `AsyncPostgresStore`."""
+    async with store._cursor() as cursor:
+        await cursor.execute(_IS_FILTERED)
+        return bool((await cursor.fetchone())["filtered"])
 
 
 async def apatch_memory(store: Any, namespace: Sequence[str], key: str, keys: Mapping[str, Any]) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from custody_sync.adapters._pgvector_catalog import Relation, check_index
 from custody_sync.adapters._pgvector_distances import Measure
 from custody_sync.adapters._pgvector_layout import Item
-from custody_sync.adapters._pgvector_mapped_sql import compose_mapped
+from custody_sync.adapters._pgvector_mapped_sql import compose_mapped, read_of
 from custody_sync.adapters._pgvector_shape import Shape, check_others, shape_of
 from custody_sync.adapters._pgvector_sql import Statements
 from custody_sync.adapters._pgvector_table import LABEL_KEYS, ExistingTable
@@ -59,8 +59,9 @@ class MappedTable:
         index: str | None,
         limits: Limits,
     ) -> None:
-        if not isinstance(table, str) or not table:
-            raise InvalidInput(field="table", problem=f"{table!r} is no name of a table")
+        if not isinstance(table, str) or not table or "%" in table:
+            problem = f"{table!r} is no name of a table, or has a % in it"
+            raise InvalidInput(field="table", problem=problem)
         self.relation = Relation(existing.schema, table)
         self._name = name
         self._existing = existing
@@ -105,11 +106,17 @@ class MappedTable:
             for key, _ in rows:
                 row = await cursor.fetchone()
                 if row is None:
-                    cause = "its id is taken by a row of somebody else"
-                    raise StoreRefused(store=self._name, operation="put", cause=cause)
-                held[key] = row[0]
+                    raise self._refused("its id is taken by a row of somebody else")
+                entry = self.entry(self._name, row)
+                if f"{entry.fact_id}.{entry.generation}" != key or entry.ledger_id != fresh[key][1].ledger_id:
+                    # Nothing would find it again. The transaction takes back what was put.
+                    raise self._refused("the table does not keep the label, perhaps a trigger changes it")
+                held[key] = entry.external_id
                 cursor.nextset()
         return [(held[label.key],) for _, label, _ in items]
+
+    def _refused(self, cause: str) -> StoreRefused:
+        return StoreRefused(store=self._name, operation="put", cause=cause)
 
     async def _held(self, cursor: AsyncCursor[Any], items: Sequence[Item]) -> dict[str, str]:
         """Return the ids of what a lost put of these labels has left, and keep others from putting them."""
@@ -181,8 +188,9 @@ class MappedTable:
         if existing.label_columns is not None:
             ours = sql.SQL("mine.{}").format(sql.Identifier(existing.label_columns["fact_id"]))
         composed: bytes = (
-            sql.SQL(text + " returning {id}::text")
+            sql.SQL(text + " returning {read}")
             .format(
+                read=read_of(existing, self._shape),
                 table=sql.SQL(self.relation.quoted),
                 columns=sql.SQL(", ").join(named),
                 values=sql.SQL(", ").join(values),

@@ -27,14 +27,17 @@ _TEMPLATES = replace(
     # Each put is composed for the columns that it fills.
     put="",
     copy="",
-    relabel="update {table} set {relabelled} where {here} returning {id}",
-    delete="delete from {table} where {here}",
+    # An id alone names no entry of ours: the database may give one again, to a row of somebody else.
+    relabel="update {table} set {relabelled} where {here} and {same} returning {id}",
+    delete="delete from {table} where {here} and {same}",
     # What somebody has locked is left for each caller to delete alone.
     delete_free="""
         delete from {table} where {id} = any(array(
             select t.{id} from {table} t
-            join unnest(%(keys)s::{id_type}[], %(scopes)s::{scope_type}[]) w (id, scope) on t.{id} = w.id
-            where {there} for update of t skip locked
+            join unnest(
+                %(keys)s::{id_type}[], %(scopes)s::{scope_type}[], %(of)s::text[], %(owners)s::text[]
+            ) w ("w.id", "w.scope", "w.of", "w.owner") on t.{id} = w."w.id"
+            where {there} and {same_there} for update of t skip locked
         )) returning {id}::text""",
     find="select {read}, {text} from {table} where {of_fact}",
     # Qualified, since a bare name in ORDER BY means the column of the answer, which is text.
@@ -42,12 +45,9 @@ _TEMPLATES = replace(
     next_page="""
         select {read} from {table} as mine
         where mine.{id} > %(after)s::{id_type} order by mine.{id} limit %(limit)s""",
-    keys="""
-        select {id}::text from {table} where {id} = %(key)s::{id_type}
-        union all select {id}::text from {table} where {of_fact}""",
-    keys_of="""
-        select {id}::text from {table} where {id} = any(%(keys)s::{id_type}[])
-        union all select {id}::text from {table} where {of_facts}""",
+    held="""
+        select {owned} from {table} where {id} = any(%(keys)s::{id_type}[])
+        union all select {owned} from {table} where {of_facts}""",
     is_near="""
         select coalesce(bool_or({id} = %(key)s::{id_type}), false) from {table}
         where {near} or {text} = %(text)s""",
@@ -99,6 +99,12 @@ def compose_mapped(
     return filled(_TEMPLATES, names)
 
 
+def read_of(existing: ExistingTable, shape: Shape) -> Any:
+    """Return the columns that an entry is read from."""
+    sql = vendor("psycopg.sql", feature="PgVectorStore", extra="pgvector")
+    return sql.SQL(_READ).format(**_expressions(sql, existing, shape))
+
+
 def _expressions(sql: Any, existing: ExistingTable, shape: Shape) -> dict[str, Any]:
     """Return what each part of an entry is in SQL."""
     id_type, scope_type = sql.SQL(shape.id_type), sql.SQL(shape.scope_type)
@@ -113,11 +119,15 @@ def _expressions(sql: Any, existing: ExistingTable, shape: Shape) -> dict[str, A
     here = "{id} = %(key)s::{id_type}"
     if existing.scope_column is not None:
         parts["scope"] = sql.Identifier(existing.scope_column)
-        parts["there"] = sql.SQL("(w.scope is null or t.{scope} = w.scope)").format(**parts)
+        parts["there"] = sql.SQL('(w."w.scope" is null or t.{scope} = w."w.scope")').format(**parts)
         among = "(%(scopes)s::{scope_type}[] is null or {scope} = any(%(scopes)s::{scope_type}[]))"
         parts["in_scopes"] = sql.SQL(among).format(**parts)
         here += " and (%(scope)s::{scope_type} is null or {scope} = %(scope)s::{scope_type})"
-    return parts | {"here": sql.SQL(here).format(**parts)}
+    owned = "{id}::text, coalesce({is_ours}, false), {fact_id}, {ledger_id}"
+    same = "{is_ours} and {fact_id} = %(of)s and {ledger_id} = coalesce(%(owner)s, {ledger_id})"
+    same_there = '{is_ours} and {fact_id} = w."w.of" and {ledger_id} = coalesce(w."w.owner", {ledger_id})'
+    composed = {"here": here, "owned": owned, "same": same, "same_there": same_there}
+    return parts | {name: sql.SQL(text).format(**parts) for name, text in composed.items()}
 
 
 def _in_json(sql: Any, existing: ExistingTable) -> dict[str, Any]:
@@ -145,11 +155,14 @@ def _in_columns(sql: Any, existing: ExistingTable, shape: Shape) -> dict[str, An
         parts["stored_at"] = _readable(sql, columns["stored_at"])
     changes = [sql.SQL("{} = {}").format(sql.Identifier(c), sql.Placeholder(k)) for k, c in columns.items()]
     fact_id = parts["fact_id"]
+    ours = sql.SQL("{} is not null and {} is not null").format(fact_id, parts["ledger_id"])
+    if "source" in parts:
+        ours += sql.SQL(" and {} = {}").format(parts["source"], sql.Literal(SOURCE))
     return {"source": sql.SQL("null")} | {
         **parts,
         "of_fact": sql.SQL("{} = %(fact_id)s").format(fact_id),
         "of_facts": sql.SQL("{} = any(%(fact_ids)s)").format(fact_id),
-        "is_ours": sql.SQL("{} is not null and {} is not null").format(fact_id, parts["ledger_id"]),
+        "is_ours": sql.SQL("({})").format(ours),
         "relabelled": sql.SQL(", ").join(changes),
     }
 

@@ -108,7 +108,7 @@ def check_others(
     taken = set(existing.columns.values()) - {existing.label}
     for name in values:
         column = shape.columns.get(name)
-        if column is None:
+        if column is None or "%" in name:
             raise _invalid(f"others() names {name!r}, which is no column of {relation}")
         if name in taken or column.is_generated:
             raise _invalid(f"others() names {name!r}, which is not its to fill")

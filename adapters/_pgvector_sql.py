@@ -57,21 +57,25 @@ class Statements:
     relabel: Any = """
         update {table} set fact_id = %(fact_id)s, ledger_id = %(ledger_id)s, space = %(space)s,
             stored_at = %(stored_at)s, custody = %(custody)s
-        where key = %(at)s returning key"""
-    delete: Any = "delete from {table} where key = %(key)s"
+        where key = %(at)s and fact_id = %(of)s and ledger_id = coalesce(%(owner)s, ledger_id)
+        returning key"""
+    # An id alone names no entry of ours: the label says whose row it is.
+    delete: Any = """
+        delete from {table}
+        where key = %(key)s and fact_id = %(of)s and ledger_id = coalesce(%(owner)s, ledger_id)"""
     delete_free: Any = """
-        delete from {table} where key = any(
-            array(select key from {table} where key = any(%(keys)s) for update skip locked)
-        ) returning key"""
+        delete from {table} where key = any(array(
+            select t.key from {table} t
+            join unnest(%(keys)s::text[], %(of)s::text[], %(owners)s::text[]) w (key, fact_id, owner)
+                on t.key = w.key and t.fact_id = w.fact_id and t.ledger_id = coalesce(w.owner, t.ledger_id)
+            for update of t skip locked
+        )) returning key"""
     find: Any = "select {columns}, text from {table} where fact_id = %(fact_id)s"
     first_page: Any = "select {listed} from {table} order by key limit %(limit)s"
     next_page: Any = "select {listed} from {table} where key > %(after)s order by key limit %(limit)s"
-    keys: Any = """
-        select key from {table} where key = %(key)s
-        union all select key from {table} where fact_id = %(fact_id)s"""
-    keys_of: Any = """
-        select key from {table} where key = any(%(keys)s)
-        union all select key from {table} where fact_id = any(%(fact_ids)s)"""
+    held: Any = """
+        select {owned} from {table} where key = any(%(keys)s)
+        union all select {owned} from {table} where fact_id = any(%(fact_ids)s)"""
     is_near: Any = """
         select coalesce(bool_or(key = %(key)s), false) from {table}
         where embedding <=> %(vector)s::{kind} < 1e-6 or text = %(text)s"""
@@ -103,6 +107,7 @@ def compose(table: str, dimensions: int, kind: VectorType, measure: Measure) -> 
     fallback = f"case when ({readable['stored_at']}) is null then {readable['created_at']} end"
     distance = f"embedding {measure.operator} %(vector)s::{kind}"
     names = {
+        "owned": sql.SQL("key, fact_id is not null and ledger_id is not null, fact_id, ledger_id"),
         "kind": sql.SQL(kind),
         "ops": sql.SQL(measure.ops(kind)),
         "distance": sql.SQL(distance),

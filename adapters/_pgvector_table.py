@@ -60,6 +60,8 @@ class ExistingTable:
         named: list[object] = list(self.columns.values())
         if any(not isinstance(name, str) or not name for name in named):
             raise _invalid("a column's name is a text that is not empty")
+        if any("%" in str(name) for name in (*named, self.schema, self.text_key)):
+            raise _invalid("a name with % in it cannot be used: psycopg reads % as a place for a value")
         if len(set(named)) < len(named):
             raise _invalid("one column is named for two things")
 

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from custody_sync.adapters._langgraph_backend import Backend, backend_of, capabilities_of
-from custody_sync.adapters._langgraph_calls import Calls, address_of, batches_of
+from custody_sync.adapters._langgraph_calls import FILTERED, Calls, address_of, batches_of
 from custody_sync.adapters._langgraph_namespaces import Namespace, Namespaces, read, written
 from custody_sync.adapters._langgraph_places import Places
 from custody_sync.adapters._shared import WorkerThreads, vendor
@@ -143,6 +143,7 @@ class LangGraphStore:
 
     async def find(self, fact_id: str) -> list[Entry]:
         """Return every entry of the fact, in whatever namespace below the fixed labels it lies."""
+        await self._calls.check_unfiltered("find")
         items = await self._noted.everywhere("find", {"fact_id": fact_id})
         return [entry for entry in map(self._entry, items) if entry.fact_id == fact_id]
 
@@ -151,6 +152,7 @@ class LangGraphStore:
 
         A namespace is read to its end before any of it is yielded, so deletes cannot hide items.
         """
+        await self._calls.check_unfiltered("list_entries")
         namespaces = await self._noted.namespaces()
         for start in range(0, len(namespaces), _SIDE_BY_SIDE):
             some = namespaces[start : start + _SIDE_BY_SIDE]
@@ -159,7 +161,16 @@ class LangGraphStore:
                     yield entry
 
     async def verify_deleted(self, entry: Entry) -> bool:
-        """Ask by key, by fact id and, while the text is known, with the text; True only if all miss it."""
+        """Ask by key, by fact id and, while the text is known, with the text; True only if all miss it.
+
+        Where Postgres may hide rows from the store's session, to miss it proves nothing.
+        """
+        is_gone = await self._is_missed(entry)
+        if is_gone and await self._calls.is_filtered("verify_deleted"):
+            raise self._no_proof(FILTERED)
+        return is_gone
+
+    async def _is_missed(self, entry: Entry) -> bool:
         where = read(entry.scope)
         if where is None and entry.fact_id is None:
             raise self._no_proof(_UNADDRESSED)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from custody_sync.adapters._failures import translated
 from custody_sync.adapters._pgvector_distances import measure_of
 from custody_sync.adapters._pgvector_layout import Layout, yes
 from custody_sync.adapters._pgvector_mapped import MappedTable
@@ -27,13 +28,18 @@ from custody_sync.adapters._pgvector_vectors import (
     VectorType,
     checked_dimensions,
 )
+from custody_sync.adapters._pgvector_witness import Doubt, Witness, judged
 from custody_sync.adapters._shared import WorkerThreads, vendor
-from custody_sync.errors import InvalidInput, StoreError, StoreRefused
+from custody_sync.errors import InvalidInput, NoProof, StoreError, StoreRefused
 from custody_sync.model import Capability, Entry, Fact, Hit, Label, Limits, Support
+from custody_sync.ports import Notebook
 
 if TYPE_CHECKING:
     from psycopg import AsyncCursor
     from psycopg_pool import AsyncConnectionPool
+
+
+Answer: TypeAlias = 'Literal["gone", "held"] | Doubt'
 
 
 class PgVectorStore:
@@ -52,6 +58,9 @@ class PgVectorStore:
         embed: Turns a text into a vector; a coroutine function, or a plain one, called in a thread.
         name: The store's name in a coordinator.
         existing: Which columns of a table that you have hold what.
+        place: A word of yours for where the table stands. The database is noted at the first put, and
+            what another one does not hold is not gone; after a move (dump and restore, a new cluster)
+            give a new word, and the new place is noted.
         vector_type: "vector", or "halfvec" with half the bytes and indexes up to 4,000 dimensions.
         distance: What near means: "cosine", "l2" or "inner_product".
         index: "hnsw" makes an approximate index, which a search uses, or uses the one of an existing
@@ -73,6 +82,7 @@ class PgVectorStore:
         embed: Embed,
         name: str = "pgvector",
         existing: ExistingTable | None = None,
+        place: str = "",
         vector_type: VectorType = "vector",
         distance: Distance = "cosine",
         index: Literal["hnsw"] | None = None,
@@ -95,7 +105,8 @@ class PgVectorStore:
             if existing is None
             else MappedTable(name, table, existing, length, vector_type, measure, index, self.limits)
         )
-        self._pool = Pool(name, pool, self._table.set_up)
+        self._witness = Witness(name, self._table.relation, place)
+        self._pool = Pool(name, pool, self._set_up)
         threads_of_embed = WorkerThreads(name, limit=threads, executor=executor)
         self._embed = Embedder(name, embed, length, vector_type, threads_of_embed)
         self._index = index
@@ -109,6 +120,7 @@ class PgVectorStore:
     async def put(self, fact: Fact, label: Label) -> Sequence[str]:
         """Write the row of this label, or write it again; the vector is checked before."""
         vector = await self._embed(_text(fact))
+        await self._note("put")
 
         async def write(cursor: AsyncCursor[Any]) -> tuple[str, ...]:
             return await self._table.put(cursor, (fact, label, vector))
@@ -120,6 +132,7 @@ class PgVectorStore:
         if not items:
             return []
         vectors = await self._embed.many([_text(fact) for fact, _ in items])
+        await self._note("put_many")
         rows = [(fact, label, vector) for (fact, label), vector in zip(items, vectors, strict=True)]
 
         async def write(cursor: AsyncCursor[Any]) -> list[tuple[str, ...]]:
@@ -133,6 +146,7 @@ class PgVectorStore:
         async def change(cursor: AsyncCursor[Any]) -> bool:
             at = self._table.read_id(entry.external_id)
             wanted = self._table.changed(label) | {"at": at, "key": at, "scope": entry.scope}
+            wanted |= {"of": entry.fact_id, "owner": entry.ledger_id}
             await cursor.execute(self._table.sql.relabel, wanted)
             return await cursor.fetchone() is not None
 
@@ -140,14 +154,15 @@ class PgVectorStore:
             raise StoreRefused(store=self.name, operation="relabel", cause="no such entry")
 
     async def delete(self, entry: Entry) -> None:
-        """Delete the row of the entry's id, where it has a scope only in that scope."""
+        """Delete the row of the entry's id if its label says so, where it has a scope only in that scope."""
         self._pool.check()
         if await self._is_dropped(entry):
             return
 
         async def drop(cursor: AsyncCursor[Any]) -> None:
             at = self._table.read_id(entry.external_id)
-            await cursor.execute(self._table.sql.delete, {"key": at, "scope": entry.scope})
+            wanted = {"key": at, "scope": entry.scope, "of": entry.fact_id, "owner": entry.ledger_id}
+            await cursor.execute(self._table.sql.delete, wanted)
 
         await self._pool.ask("delete", drop)
 
@@ -183,21 +198,29 @@ class PgVectorStore:
         """Look by key, by fact id and, while the text is known, by an exact search for it.
 
         That search passes over every index and looks at all rows as near as an equal text, so
-        neither a crowd of equal texts nor a damaged index can hide the row.
+        neither a crowd of equal texts nor a damaged index can hide the row. What row-level security
+        may hide, or another database does not hold, is not gone.
         """
-        if not entry.text:
-            self._pool.check()
-            return await self._is_absent(entry)
-        vector = (await self._embed(entry.text)).text
+        self._pool.check()
+        answer = await (self._seen(entry, entry.text) if entry.text else self._is_absent(entry))
+        if answer not in ("gone", "held"):
+            raise NoProof(store=self.name, operation="verify_deleted", cause=answer)
+        return answer == "gone"
 
-        async def look(cursor: AsyncCursor[Any]) -> bool:
-            wanted = {"fact_id": entry.fact_id, "text": entry.text, "vector": vector}
-            wanted["key"] = self._table.read_id(entry.external_id)
-            await cursor.execute(self._table.sql.keys, wanted)
-            if any(key == entry.external_id for (key,) in await cursor.fetchall()):
-                return False
+    async def _seen(self, entry: Entry, text: str) -> Answer:
+        """Look with the text, which also tells whether a row with another label is this one."""
+        vector = (await self._embed(text)).text
+
+        async def look(cursor: AsyncCursor[Any]) -> Answer:
+            (answer,) = await self._judged(cursor, [entry])
+            if answer == "held":
+                return "held"
+            key = self._table.read_id(entry.external_id)
             await cursor.execute(self._table.sql.no_index_at_all)
-            return not await yes(cursor, self._table.sql.is_near, wanted)
+            near = {"key": key, "text": text, "vector": vector}
+            if await yes(cursor, self._table.sql.is_near, near):
+                return "held"
+            return await self._witness.doubt(cursor) or "gone"
 
         return await self._pool.ask("verify_deleted", look, transaction=True)
 
@@ -243,14 +266,29 @@ class PgVectorStore:
         """Close the pool if this store opened it; a caller's own stays open."""
         await self._pool.aclose()
 
+    def remember_in(self, notebook: Notebook) -> None:
+        """Note in the ledger in which database the table stands."""
+        self._witness.notes = notebook
+
     # --- inside ----------------------------------------------------------------------------
+
+    async def _set_up(self, cursor: AsyncCursor[Any]) -> None:
+        await self._witness.before_set_up(cursor, self._table.relation)
+        await self._table.set_up(cursor)
+        await self._witness.after_set_up(cursor)
+
+    async def _note(self, operation: str) -> None:
+        await translated(self.name, operation, self._pool.ready())
+        await self._witness.note(operation)
 
     async def _fetch(
         self, operation: str, statement: str, parameters: Mapping[str, Any]
     ) -> list[tuple[Any, ...]]:
         async def fetch(cursor: AsyncCursor[Any]) -> list[tuple[Any, ...]]:
             await cursor.execute(getattr(self._table.sql, statement), parameters)
-            return await cursor.fetchall()
+            rows = await cursor.fetchall()
+            await self._witness.check(cursor, operation)
+            return rows
 
         return await self._pool.ask(operation, fetch)
 
@@ -260,6 +298,7 @@ class PgVectorStore:
         async def drop(cursor: AsyncCursor[Any]) -> set[str]:
             keys = [self._table.read_id(entry.external_id) for entry in entries]
             wanted = {"keys": keys, "scopes": [entry.scope for entry in entries]}
+            wanted |= {"of": [e.fact_id for e in entries], "owners": [e.ledger_id for e in entries]}
             await cursor.execute(self._table.sql.delete_free, wanted)
             return {key for (key,) in await cursor.fetchall()}
 
@@ -269,15 +308,22 @@ class PgVectorStore:
             gone = set()
         return [entry.external_id in gone for entry in entries]
 
-    async def _absent(self, entries: Sequence[Entry]) -> list[bool]:
-        async def look(cursor: AsyncCursor[Any]) -> set[str]:
-            keys = [self._table.read_id(entry.external_id) for entry in entries]
-            wanted = {"keys": keys, "fact_ids": [entry.fact_id for entry in entries]}
-            await cursor.execute(self._table.sql.keys_of, wanted)
-            return {key for (key,) in await cursor.fetchall()}
+    async def _absent(self, entries: Sequence[Entry]) -> list[Answer]:
+        async def look(cursor: AsyncCursor[Any]) -> list[Answer]:
+            answers = await self._judged(cursor, entries)
+            doubt = await self._witness.doubt(cursor) if "gone" in answers else None
+            return [doubt or answer if answer == "gone" else answer for answer in answers]
 
-        there = await self._pool.ask("verify_deleted", look)
-        return [entry.external_id not in there for entry in entries]
+        return await self._pool.ask("verify_deleted", look)
+
+    async def _judged(self, cursor: AsyncCursor[Any], entries: Sequence[Entry]) -> list[Answer]:
+        keys = [self._table.read_id(entry.external_id) for entry in entries]
+        wanted = {"keys": keys, "fact_ids": [entry.fact_id for entry in entries]}
+        await cursor.execute(self._table.sql.held, wanted)
+        rows: dict[str, list[tuple[Any, ...]]] = {}
+        for row in await cursor.fetchall():
+            rows.setdefault(row[0], []).append(row)
+        return [judged(entry, rows.get(entry.external_id, ())) for entry in entries]
 
     async def _page(self, after: str | None) -> list[tuple[Any, ...]]:
         statement = "first_page" if after is None else "next_page"

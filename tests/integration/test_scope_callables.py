@@ -114,7 +114,7 @@ async def test_a_function_for_an_existing_table_is_asked_once(
         await ask(database_uri, statement)
     existing = replace(APP.existing, scope=Turns())
     options: dict[str, Any] = {"existing": existing, "dimensions": 64, "embed": WordEmbedder(64)}
-    store = PgVectorStore(connect(), table=APP.table, name="s", **options)
+    store: Any = PgVectorStore(connect(), table=APP.table, name="s", **options)
     async with open_desk(tmp_path, stores=[store]) as desk:
         for n in range(3):
             fact_id = await desk.written(f"secret {n}")
