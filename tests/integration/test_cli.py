@@ -87,7 +87,15 @@ def test_init_says_that_the_settings_name_another_ledger(cli: Cli) -> None:
 def test_write_reports_where_the_fact_is(cli: Cli) -> None:
     """The document is the result record: the fact, and per store the ids of its entries."""
     written = cli.write()
-    assert set(written) == {"fact", "placements", "removals", "restored", "complete", "duplicate"}
+    assert set(written) == {
+        "fact",
+        "placements",
+        "removals",
+        "restored",
+        "relabelled",
+        "complete",
+        "duplicate",
+    }
     assert written["fact"]["text"] == "acct:42 plan: pro"
     assert {store: len(ids) for store, ids in written["placements"].items()} == {"alpha": 1, "beta": 1}
 

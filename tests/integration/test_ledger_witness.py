@@ -163,6 +163,7 @@ def cut(path: Path, last: int) -> None:
     with closing(sqlite3.connect(path)) as conn:
         for table in ("events", "sealed", "facts", "claims"):
             conn.execute(f"DELETE FROM {table} WHERE seq > ?", (last,))
+        conn.execute("UPDATE blocks SET changed = ?", (last,))
         conn.execute(
             "UPDATE head SET (seq, tx_time, hash, count) = "
             "(SELECT seq, tx_time, hash, seq FROM events WHERE seq = ?)",
