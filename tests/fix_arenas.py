@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -71,7 +72,10 @@ class Arena:
         self._salts[writer].restart(seed)
 
     async def _open(self, writer: int) -> Ledger:
-        runtime = replace(testing_runtime(clock=self.clocks[writer]), ids=self._salts[writer])
+        # Waiting for the other handle's witness takes real time: a clock that it moved would date the next event.
+        runtime = replace(
+            testing_runtime(clock=self.clocks[writer]), ids=self._salts[writer], sleep=asyncio.sleep
+        )
         return await Ledger.open(self.url, create=True, runtime=runtime)
 
     async def close(self) -> None:
