@@ -72,7 +72,7 @@ class Arena:
         self._salts[writer].restart(seed)
 
     async def _open(self, writer: int) -> Ledger:
-        # Waiting for the other handle's witness takes real time: a clock that it moved would date the next event.
+        # Waiting for the other handle's witness must not move the clock that dates the next event.
         runtime = replace(
             testing_runtime(clock=self.clocks[writer]), ids=self._salts[writer], sleep=asyncio.sleep
         )
