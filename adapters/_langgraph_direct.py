@@ -78,14 +78,15 @@ async def apatch_postgres(store: Any, namespace: Sequence[str], key: str, keys: 
 
 def is_filtered(store: Any) -> bool:
     """Tell whether row-level security may hide items from the session of `PostgresStore`."""
-    with store._cursor() as cursor:
+    # Only so does the store's cursor take the lock of a single connection that other threads use as well.
+    with store._cursor(pipeline=True) as cursor:
         cursor.execute(_IS_FILTERED)
         return bool(cursor.fetchone()["filtered"])
 
 
 async def ais_filtered(store: Any) -> bool:
     """Tell whether row-level security may hide items from the session of `AsyncPostgresStore`."""
-    async with store._cursor() as cursor:
+    async with store._cursor(pipeline=True) as cursor:
         await cursor.execute(_IS_FILTERED)
         return bool((await cursor.fetchone())["filtered"])
 

@@ -83,7 +83,8 @@ async def ask_all(store: Store, log: Log, size: Size) -> dict[str, Taken]:
                 taken[name] = await measure(asks, ledger, recorded, store.recording, floor)
     finally:
         floor.close()
-    return taken | await append_all(store, log, size)
+    # A JSONL ledger at its ceiling answers, and takes nothing more.
+    return taken | (await append_all(store, log, size) if log.events < store.most else {})
 
 
 async def append_all(store: Store, log: Log, size: Size) -> dict[str, Taken]:
@@ -185,7 +186,7 @@ def figures(results: Results, memory: Mapping[str, Mapping[int, float]]) -> Figu
     for name, by_size in results.items():
         sizes = sorted(by_size)
         for question in by_size[sizes[0]]:
-            worst = max(by_size[events][question].ratio for events in sizes)
+            worst = max(by_size[events][question].ratio for events in sizes if question in by_size[events])
             key = f"{name} {question}"
             found[key] = 1 / worst if question == f"append {AT_ONCE}" else worst
         for question in POINTS if len(sizes) > 1 else ():

@@ -60,9 +60,11 @@ async def open_world(uri: str, *, embed: Embed = EMBED, setup: bool = True) -> A
         if setup:
             raw.setup()
         async with AsyncConnectionPool(uri, min_size=1, max_size=4, open=False) as pool:
+            # A world may be a copy of another one, ledger and all, and is then another place.
+            here = {"table": MEMORIES, "dimensions": DIMENSIONS, "name": MEMORIES, "place": uri}
             yield World(
                 LangGraphStore(raw, namespace=("memories", "{space}"), name=AGENT),
-                PgVectorStore(pool, table=MEMORIES, dimensions=DIMENSIONS, embed=embed, name=MEMORIES),
+                PgVectorStore(pool, embed=embed, **here),
             )
 
 

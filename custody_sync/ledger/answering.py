@@ -71,7 +71,9 @@ class Answering(ABC):
 
     async def as_of(self, question: AsOf) -> Page[Fact]:
         """Answer an as-of question in one read transaction."""
-        ask = self._read_briefly if question.limit <= FEW else self._read
+        # A page of everything in the past looks at facts that were no longer believed: more than a moment.
+        is_wide = question.tx_at is not None and question.space is None and question.subject is None
+        ask = self._read if is_wide or question.limit > FEW else self._read_briefly
         page: Page[Fact] = await ask(as_of, question, self._runtime.clock.now())
         return page
 
