@@ -17,6 +17,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from custody_sync.model import Fact, Label, Provenance
+from custody_sync.runtime import Runtime
+
 Bound = Mapping[str, Mapping[str, float]]
 """By figure: `most` or `least`, the value it may not pass."""
 
@@ -31,6 +34,34 @@ TABLES = {
 }
 _COLUMNS = {"events": "e.*", "claims": "c.*"}
 TICK = timedelta(microseconds=1)
+
+
+def memory(runtime: Runtime, ledger_id: str, number: int) -> tuple[Fact, Label]:
+    """Return a new fact about one of 500 users, and a label for it, both of this moment."""
+    now, about = runtime.clock.now(), f"user:{number % 500}"
+    said = f"note {number}: the customer prefers a call on weekdays before noon"
+    fact = Fact(
+        fact_id=runtime.ids.fact_id(now),
+        space=about,
+        subject=about,
+        predicate="memory",
+        value=said,
+        text=said,
+        actor="agent:bench",
+        provenance=Provenance.ATTESTED,
+        valid_from=now,
+    )
+    label = Label(
+        ledger_id=ledger_id,
+        fact_id=fact.fact_id,
+        space=fact.space,
+        stored_at=now,
+        generation=runtime.ids.generation(),
+        actor=fact.actor,
+        provenance=fact.provenance,
+        valid_from=now,
+    )
+    return fact, label
 
 
 def median(values: Sequence[float]) -> float:

@@ -13,18 +13,17 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
-from _bench import Bound, conclude, median, spread
+from _bench import Bound, conclude, median, memory, spread
 from pgvector import Vector
 from pgvector.psycopg import register_vector_async
 from psycopg_pool import AsyncConnectionPool
 
 from custody_sync.adapters.pgvector import PgVectorStore
-from custody_sync.model import Fact, Label, Provenance
-from custody_sync.runtime import SystemIds
+from custody_sync.model import Fact, Label
+from custody_sync.runtime import Runtime
 from custody_sync.testing.postgres import EmbeddedPostgres
 
 BOUND: Bound = {"put_ratio": {"most": 2.0}}
@@ -59,32 +58,8 @@ class Embedder:
 
 def items(count: int) -> Items:
     """Return new facts and labels."""
-    ids, now = SystemIds(), datetime.now(UTC)
-    made = []
-    for n in range(count):
-        fact = Fact(
-            fact_id=ids.fact_id(now),
-            space=f"user:{n % 97}",
-            subject=f"user:{n % 97}",
-            predicate="memory",
-            value=f"note {n}: the customer prefers a call on weekdays before noon",
-            text=f"note {n}: the customer prefers a call on weekdays before noon",
-            actor="agent:bench",
-            provenance=Provenance.ATTESTED,
-            valid_from=now,
-        )
-        label = Label(
-            ledger_id="bench",
-            fact_id=fact.fact_id,
-            space=fact.space,
-            stored_at=now,
-            generation=ids.generation(),
-            actor=fact.actor,
-            provenance=fact.provenance,
-            valid_from=now,
-        )
-        made.append((fact, label))
-    return made
+    runtime = Runtime()
+    return [memory(runtime, "bench", n) for n in range(count)]
 
 
 async def raw(connection: psycopg.AsyncConnection[Any], embed: Embedder, pairs: Items) -> None:

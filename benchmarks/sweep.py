@@ -25,14 +25,14 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from _bench import Bound, RawLedger, Reader, Rows, at_once, conclude, growth, median, spread
+from _bench import Bound, RawLedger, Reader, Rows, at_once, conclude, growth, median, memory, spread
 from psycopg_pool import AsyncConnectionPool
 
 from custody_sync import AsyncCoordinator, Ledger
 from custody_sync.adapters.pgvector import PgVectorStore
 from custody_sync.faultpoints import FaultPoint
 from custody_sync.ledger import Assert
-from custody_sync.model import Fact, Label, Outcome, Placement, Provenance
+from custody_sync.model import Label, Outcome, Placement
 from custody_sync.repair.listing import BATCH
 from custody_sync.runtime import Runtime
 from custody_sync.stores import Deadlines
@@ -91,7 +91,7 @@ async def build(url: str, path: Path, entries: int) -> None:
     labels: list[Label] = []
 
     async def assert_one(i: int) -> None:
-        fact, label = _fact(i, ledger, runtime)
+        fact, label = memory(runtime, ledger.ledger_id, i)
         placement = Placement(
             store=NAME, external_id=label.key, fact_id=fact.fact_id, scope=None, stored_at=label.stored_at
         )
@@ -121,32 +121,6 @@ def _store(pool: AsyncConnectionPool[Any]) -> PgVectorStore:
         name=NAME,
         page_size=PAGE,
     )
-
-
-def _fact(i: int, ledger: Ledger, runtime: Runtime) -> tuple[Fact, Label]:
-    now = runtime.clock.now()
-    fact = Fact(
-        fact_id=runtime.ids.fact_id(now),
-        space=f"user:{i % 500}",
-        subject=f"acct:{i}",
-        predicate="plan",
-        value=f"plan {i}",
-        text=f"acct:{i} plan: plan {i}",
-        actor="agent:support",
-        provenance=Provenance.ATTESTED,
-        valid_from=now,
-    )
-    label = Label(
-        ledger_id=ledger.ledger_id,
-        fact_id=fact.fact_id,
-        space=fact.space,
-        stored_at=now,
-        generation=runtime.ids.generation(),
-        actor=fact.actor,
-        provenance=fact.provenance,
-        valid_from=now,
-    )
-    return fact, label
 
 
 def _copy(url: str, labels: Iterable[Label]) -> None:
@@ -203,7 +177,7 @@ class Bench:
 
     def _make_orphans(self, ledger: Ledger) -> None:
         runtime = Runtime(clock=Yesterday())
-        _copy(self._url, [_fact(i, ledger, runtime)[1] for i in range(self._size.orphans)])
+        _copy(self._url, [memory(runtime, ledger.ledger_id, i)[1] for i in range(self._size.orphans)])
 
     async def _ours(
         self, custody: AsyncCoordinator, ledger: Ledger

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from fakes.letta_api import EMBEDDING, MODEL, LettaApi
 
@@ -28,16 +30,14 @@ class LettaHooks(StoreHooks):
     own_keys = False
     pause = 0.0
     api: LettaApi
+    opened: Callable[..., LettaStore]
+    """Makes a store over the service; a class's own."""
 
     @pytest.fixture
     def store(self) -> LettaStore:
         """Return a store over a fresh service."""
         self.api = LettaApi()
         return self.opened()
-
-    def opened(self) -> LettaStore:
-        """Return a store over the service."""
-        raise NotImplementedError
 
     async def reopened(self, store: LettaStore) -> LettaStore:
         """Return what a later process makes."""

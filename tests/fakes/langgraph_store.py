@@ -170,7 +170,8 @@ class CappedStore(BaseStore):
 
     def _check_enumerates(self) -> None:
         if not self.enumerates:
-            raise NotImplementedError
+            # As `BaseStore` has third parties' stores say that they cannot.
+            raise NotImplementedError("this store lists no namespaces")
 
 
 class BentMemory(Sabotage, InMemoryStore):

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from fakes.zep_troubles import Problem
+
 _WORD = re.compile(r"\w+")
 
 
@@ -251,7 +253,7 @@ def _passes(metadata: dict[str, Any], one: dict[str, Any]) -> bool:
             return held in (value or ())
         case "contains":
             return isinstance(held, str) and str(value) in held
-    raise NotImplementedError(one["operator"])
+    raise Problem(400, "unsupported_filter")
 
 
 def ranked(rows: list[dict[str, Any]], query: str, *, equal_first: bool) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from fakes.pgvector_tables import APP, COLLECTION, LANGCHAIN, MEM0, SHAPES, Shape
+from fix_listing import check_listing
 from fix_pgvector import Connect, ask, case_of
 
 from custody_sync.adapters.pgvector import ExistingTable, PgVectorStore
@@ -162,18 +163,7 @@ async def test_a_listing_shows_each_of_1234_once_among_rows_of_others(connect: C
     pairs = [(fact, case.label(fact)) for fact in facts]
     ids = [external_id for (external_id,) in await case.store.put_many(pairs)]
     passing = [case.confirmed(*pair, [i]) for pair, i in zip(pairs[::20], ids[::20], strict=True)]
-
-    async def change() -> None:
-        for put in passing:
-            await case.put()
-            await case.delete(put)
-
-    changing = asyncio.ensure_future(change())
-    listed = [entry.external_id for entry in await case.listed()]
-    await changing
-    stayed = set(ids) - {i for put in passing for i in put.ids}
-    assert len(listed) == len(set(listed))
-    assert stayed <= set(listed)
+    await check_listing(case, set(ids), passing)
 
 
 async def test_a_new_label_keeps_the_applications_keys(connect: Connect, database_uri: str) -> None:

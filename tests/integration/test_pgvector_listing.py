@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from fix_listing import check_listing
 from fix_pgvector import Connect, ask, case_of, fill, store_of
 
 
@@ -14,20 +14,7 @@ async def test_a_listing_shows_each_of_1234_once_while_others_come_and_go(connec
     case = case_of(store_of(connect(), page_size=50))
     pairs = await fill(case, 1_234)
     passing = [case.confirmed(fact, label, [label.key]) for fact, label in pairs[::13]]
-    stayed = {label.key for _, label in pairs} - {put.label.key for put in passing}
-
-    async def change() -> None:
-        for put in passing:
-            await case.put()
-            await case.delete(put)
-
-    changing = asyncio.ensure_future(change())
-    listed = [entry.external_id for entry in await case.listed()]
-    await changing
-    assert len(listed) == len(set(listed))
-    assert stayed <= set(listed)
-    after = [entry.external_id for entry in await case.listed()]
-    assert len(after) == len(set(after)) == 1_234
+    await check_listing(case, {label.key for _, label in pairs}, passing)
 
 
 @pytest.mark.parametrize("count", [0, 1, 9, 10, 11, 20])

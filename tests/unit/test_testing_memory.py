@@ -4,46 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
+from fix_pairs import NOW, fact, label
 
 from custody_sync.errors import InvalidInput, StoreRefused, StoreUnavailable
-from custody_sync.model import Capability, Entry, Fact, Json, Label, Level, Limits, Provenance
+from custody_sync.model import Capability, Entry, Json, Level, Limits
 from custody_sync.ports import Store, capabilities
-from custody_sync.testing import FOREVER, Faults, ManualClock, MemoryStore, SteppingIds, manual_sleep
-
-NOW = datetime(2026, 5, 1, tzinfo=UTC)
-IDS = SteppingIds()
-
-
-def fact(text: str, *, space: str = "org", value: Json = None) -> Fact:
-    """Return a new fact with that text."""
-    return Fact(
-        fact_id=IDS.fact_id(NOW),
-        space=space,
-        subject=space,
-        predicate="memory",
-        value=text if value is None else value,
-        text=text,
-        actor="agent:test",
-        provenance=Provenance.ATTESTED,
-        valid_from=NOW,
-    )
-
-
-def label(of: Fact) -> Label:
-    """Return a label of a new generation."""
-    return Label(
-        ledger_id="ledger-1",
-        fact_id=of.fact_id,
-        space=of.space,
-        stored_at=NOW,
-        generation=IDS.generation(),
-        actor=of.actor,
-        provenance=of.provenance,
-        valid_from=of.valid_from,
-    )
+from custody_sync.testing import FOREVER, Faults, ManualClock, MemoryStore, manual_sleep
 
 
 async def put(store: MemoryStore, text: str = "black coffee", space: str = "org") -> Entry:

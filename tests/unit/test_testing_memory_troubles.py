@@ -2,42 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import pytest
+from fix_pairs import fact, label
 
 from custody_sync.errors import StoreThrottled, StoreUnavailable
-from custody_sync.model import Fact, Label, Provenance
-from custody_sync.testing import FOREVER, MemoryHooks, MemoryStore, SteppingIds, Trouble
-
-NOW = datetime(2026, 5, 1, tzinfo=UTC)
-IDS = SteppingIds()
+from custody_sync.model import Fact, Label
+from custody_sync.testing import FOREVER, MemoryHooks, MemoryStore, Trouble
 
 
 def pair(text: str = "black coffee") -> tuple[Fact, Label]:
     """Return a new fact and a label for it."""
-    fact = Fact(
-        fact_id=IDS.fact_id(NOW),
-        space="org",
-        subject="org",
-        predicate="memory",
-        value=text,
-        text=text,
-        actor="agent:test",
-        provenance=Provenance.ATTESTED,
-        valid_from=NOW,
-    )
-    label = Label(
-        ledger_id="ledger-1",
-        fact_id=fact.fact_id,
-        space=fact.space,
-        stored_at=NOW,
-        generation=IDS.generation(),
-        actor=fact.actor,
-        provenance=fact.provenance,
-        valid_from=fact.valid_from,
-    )
-    return fact, label
+    said = fact(text)
+    return said, label(said)
 
 
 async def filled(count: int, page_size: int) -> MemoryStore:
