@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from custody_sync.ledger.rows import BLOCK_BITS
 from custody_sync.model import Fact, Label, Provenance
 from custody_sync.runtime import Runtime
 
@@ -186,6 +187,11 @@ class RawLedger:
         self._conn.execute("BEGIN IMMEDIATE")
         for table, theirs in rows.tables.items():
             self._conn.executemany(self._insert[table], theirs)
+        blocks = dict.fromkeys((fact[0] >> BLOCK_BITS for fact in rows.tables["facts"]), rows.head[0])
+        self._conn.executemany(
+            "INSERT INTO blocks VALUES (?, ?) ON CONFLICT (block) DO UPDATE SET changed = excluded.changed",
+            list(blocks.items()),
+        )
         self._conn.execute("UPDATE head SET seq = ?, tx_time = ?, hash = ?, count = count + ?", rows.head)
         self._conn.execute("COMMIT")
 

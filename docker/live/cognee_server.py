@@ -12,14 +12,13 @@ import contextlib
 import os
 import secrets
 import shutil
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import places
 from openai_stub import CHAT_MODEL, DIMENSIONS, EMBEDDING_MODEL, openai_stub
-from services import NotStarted, running, until_told
+from services import installed, running, until_told
 
 VERSION = "cognee 1.6.5"
 USER = "default_user@example.com"
@@ -41,7 +40,7 @@ def cognee_server(port: int = 0) -> Iterator[Cognee]:
     Raises:
         NotStarted: it cannot be installed, or did not come up.
     """
-    python = _installed()
+    python = installed("cognee")
     folder, password = places.state("cognee"), secrets.token_urlsafe(12)
     try:
         with openai_stub() as models:
@@ -68,13 +67,6 @@ def cognee_server(port: int = 0) -> Iterator[Cognee]:
                 yield Cognee(url, password=password)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _installed() -> Path:
-    try:
-        return places.engine("cognee")
-    except (RuntimeError, subprocess.CalledProcessError) as problem:
-        raise NotStarted(f"cognee could not be installed: {problem}") from None
 
 
 def _environment(folder: Path, python: Path, models: str, password: str) -> dict[str, str]:

@@ -18,7 +18,7 @@ from pathlib import Path
 import places
 import psycopg
 from openai_stub import openai_stub
-from services import NotStarted, running, until_told
+from services import NotStarted, installed, running, until_told
 
 from custody_sync.testing.postgres import EmbeddedPostgres
 
@@ -33,7 +33,7 @@ def letta_server(port: int = 0) -> Iterator[str]:
     Raises:
         NotStarted: it cannot be installed, or did not come up.
     """
-    python = _installed()
+    python = installed("letta")
     folder, database_port = places.state("letta"), places.free_port()
     try:
         with openai_stub() as models, EmbeddedPostgres(port=database_port) as socket:
@@ -56,13 +56,6 @@ def letta_server(port: int = 0) -> Iterator[str]:
                 yield url
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _installed() -> Path:
-    try:
-        return places.engine("letta")
-    except (RuntimeError, subprocess.CalledProcessError) as problem:
-        raise NotStarted(f"letta could not be installed: {problem}") from None
 
 
 def _make_tables(python: Path, folder: Path, environment: dict[str, str]) -> None:

@@ -13,12 +13,26 @@ import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import places
+
 PATIENCE = 600.0
 """Seconds until a server has to answer; the imports of one take minutes on a busy machine."""
 
 
 class NotStarted(Exception):
     """An engine did not come up; the message says why, for the report."""
+
+
+def installed(name: str) -> Path:
+    """Return the Python of an engine's own environment.
+
+    Raises:
+        NotStarted: it could not be installed.
+    """
+    try:
+        return places.engine(name)
+    except (RuntimeError, subprocess.CalledProcessError) as problem:
+        raise NotStarted(f"{name} could not be installed: {problem}") from None
 
 
 @contextlib.contextmanager
