@@ -23,19 +23,18 @@ from custody_sync.results import (
     ForgetResult,
     ForgetWhereResult,
     HoldResult,
-    RepairResult,
     RetractResult,
-    VerifyResult,
     WriteResult,
 )
 from custody_sync.retention import AgeFrom
 from custody_sync.runtime import Runtime
 from custody_sync.stores import Deadlines, Superseded
+from custody_sync.sync_mending import Mending
 
 T = TypeVar("T")
 
 
-class Coordinator:
+class Coordinator(Mending):
     """`AsyncCoordinator` for synchronous code; every method does the same and takes the same.
 
     The stores' async clients are used from the coordinator's own loop thread, so they must have
@@ -318,34 +317,6 @@ class Coordinator:
         return self._thread.run(
             self._custody.release(fact_id, hold_id=hold_id, actor=actor, reason=reason, receipt_id=receipt_id)
         )
-
-    def repair(
-        self,
-        *,
-        actor: str,
-        reason: str,
-        before: datetime | None = None,
-        dry_run: bool = False,
-        max_removals: int | None = None,
-        receipt_id: str | None = None,
-    ) -> RepairResult:
-        """Sweep every store; see `AsyncCoordinator.repair`."""
-        return self._thread.run(
-            self._custody.repair(
-                actor=actor,
-                reason=reason,
-                before=before,
-                dry_run=dry_run,
-                max_removals=max_removals,
-                receipt_id=receipt_id,
-            )
-        )
-
-    def verify(
-        self, *, actor: str, fact_ids: Sequence[str] | None = None, receipt_id: str | None = None
-    ) -> VerifyResult:
-        """Ask every store again; see `AsyncCoordinator.verify`."""
-        return self._thread.run(self._custody.verify(actor=actor, fact_ids=fact_ids, receipt_id=receipt_id))
 
     def as_of(
         self,

@@ -19,7 +19,15 @@ from typing import IO, Any, NoReturn
 
 from rich.cells import cell_len
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.text import Text
 
 from custody_sync.cli.problems import OutsideProblem
@@ -31,6 +39,7 @@ from custody_sync.model import (
     Outcome,
     format_instant,
 )
+from custody_sync.ports import Watch
 from custody_sync.results import (
     Removal,
     Restored,
@@ -192,6 +201,19 @@ class Output:
         with Progress(*columns, console=self.err, transient=True, disable=not self.seen) as progress:
             task = progress.add_task(what, total=total)
             yield lambda: progress.advance(task)
+
+    @contextmanager
+    def watching(self, what: str) -> Iterator[Watch]:
+        """Show on a terminal how far long work is, with an estimate once it is known how much there is."""
+        columns: list[ProgressColumn] = [TextColumn("{task.description}", markup=False), BarColumn()]
+        columns += [MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()]
+        with Progress(*columns, console=self.err, transient=True, disable=not self.seen) as progress:
+            task = progress.add_task(what, total=None)
+
+            def watch(step: str, done: int, of: int | None) -> None:
+                progress.update(task, description=step, completed=done, total=of)
+
+            yield watch
 
 
 class _Console(Console):
