@@ -159,7 +159,7 @@ Validator: TypeAlias = Callable[[Fact, View], Awaitable[Fact]]
 Sleep: TypeAlias = Callable[[float], Awaitable[None]]
 
 Watch: TypeAlias = Callable[[str, int, int | None], None]
-"""Told how far long work is: what is being done (without ids and texts), how many pieces are done, of how many."""
+"""Told how far long work is: what is being done (no ids, no texts), how many pieces are done, of how many."""
 
 SearchFn: TypeAlias = Callable[[str, int], Awaitable[list[Hit]]]
 
