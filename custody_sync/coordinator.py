@@ -24,6 +24,7 @@ from custody_sync.errors import (
 from custody_sync.faultpoints import FaultPoint
 from custody_sync.finishing import Finishing
 from custody_sync.following import FollowUp
+from custody_sync.gates import open_gates
 from custody_sync.keyed import Keys, Reserved
 from custody_sync.ledger import Ledger, Retract
 from custody_sync.mending import AsyncMending
@@ -36,7 +37,7 @@ from custody_sync.releasing import Notebooks
 from custody_sync.removal import Patience, Remover, all_gone
 from custody_sync.results import RetractResult, WriteResult
 from custody_sync.runtime import Runtime
-from custody_sync.stores import Deadlines, Superseded, open_gates
+from custody_sync.stores import Deadlines, Superseded
 from custody_sync.writing import Writer
 
 

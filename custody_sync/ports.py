@@ -57,6 +57,26 @@ class Lists(Protocol):
         ...
 
 
+class Relabels(Protocol):
+    """A store that can change a label and nothing else."""
+
+    async def relabel(self, entry: Entry, label: Label) -> None:
+        """Write the label in one step, if the entry is still the one that is meant; else raise.
+
+        With `entry.fact_id` it is the one under that label. Without, it is what has no label of anybody;
+        while `entry.text` is given, only as long as that is its text.
+        """
+        ...
+
+
+class ListsTexts(Protocol):
+    """A store that can enumerate its texts too, where `list_entries` leaves them out to be quick."""
+
+    def list_with_text(self) -> AsyncIterator[Entry]:
+        """Yield what `list_entries` does, as safely, each with its text."""
+        ...
+
+
 class Verifies(Protocol):
     """A store that can prove an absence."""
 
@@ -227,7 +247,9 @@ __all__ = [
     "Leaves",
     "Limits",
     "Lists",
+    "ListsTexts",
     "Notebook",
+    "Relabels",
     "Remembers",
     "Scopes",
     "SearchFn",

@@ -58,6 +58,20 @@ def read_page(rows: Sequence[object], store: str) -> list[Entry | Spoiled]:
     return [read_entry(row, store) for row in rows]
 
 
+def read_texts(rows: Sequence[object], store: str) -> list[Entry | Spoiled]:
+    """Read rows as `read_page` does, but let nothing odd pass in what has no label: it is to become ours."""
+    return [_read_text(row, store) for row in rows]
+
+
+def _read_text(row: object, store: str) -> Entry | Spoiled:
+    if not isinstance(row, Entry) or row.fact_id is not None or row.ledger_id is not None:
+        return read_entry(row, store)
+    try:
+        return _usable(row, store)
+    except InvalidInput as error:
+        return Spoiled(_printable(row.external_id), None, str(error).rstrip("."))
+
+
 def _are_plain(rows: Sequence[Entry], store: str) -> bool:
     """Tell at a look whether rows are what nearly all are: labelled, in ASCII, dated in UTC."""
     fact_ids = [row.fact_id for row in rows]
@@ -85,6 +99,10 @@ def _are_plain(rows: Sequence[Entry], store: str) -> bool:
 
 def _checked(row: Entry, store: str) -> Entry:
     check_name(row.fact_id, "fact_id")
+    return _usable(row, store)
+
+
+def _usable(row: Entry, store: str) -> Entry:
     if not check_text(row.external_id, "external_id"):
         raise InvalidInput(field="external_id", problem="must not be empty")
     for field in ("ledger_id", "scope", "space", "generation"):
@@ -139,4 +157,4 @@ class Circle:
         return None
 
 
-__all__ = ["Circle", "Spoiled", "read_entry", "read_page"]
+__all__ = ["Circle", "Spoiled", "read_entry", "read_page", "read_texts"]

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import copy
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal, TypeVar
@@ -33,9 +33,9 @@ from custody_sync.errors import (
 from custody_sync.errors.base import throw
 from custody_sync.faultpoints import FaultPoint
 from custody_sync.model import ERASED_ID, Capability, Entry, Fact, Hit, Label, Level, Limits
-from custody_sync.ports import Store, capabilities
+from custody_sync.ports import capabilities
 from custody_sync.runtime import Runtime
-from custody_sync.shown import Spoiled, read_entry, read_page
+from custody_sync.shown import Spoiled, read_entry, read_page, read_texts
 from custody_sync.throttling import Budget, seconds_of
 
 T = TypeVar("T")
@@ -171,6 +171,25 @@ class Gate:
             # It holds something, and only `find` can say what.
             raise StoreUnavailable(store=self.name, operation="put", cause=problem)
 
+    async def put_many(self, facts: Sequence[Fact], labels: Sequence[Label]) -> list[tuple[str, ...]]:
+        """Put many facts with one call; what is raised says nothing about a single one of them.
+
+        Raises:
+            StoreError: any of them may or may not have arrived, where it is not StoreRefused or throttled.
+        """
+
+        async def call() -> list[tuple[str, ...]]:
+            private = [replace(fact, value=copy.deepcopy(fact.value)) for fact in facts]
+            answers = await self.store.put_many(list(zip(private, labels, strict=True)))
+            return [tuple(dict.fromkeys(ids or ())) for ids in answers]
+
+        answers = await self._ask("put_many", self._deadlines.put, call)
+        if len(answers) != len(facts):
+            raise StoreUnavailable(store=self.name, operation="put_many", cause="it lost count")
+        for ids in answers:
+            self._check_ids(ids)
+        return answers
+
     async def relabel(self, entry: Entry, label: Label) -> None:
         """Change an entry's label and leave its text alone."""
         await self._ask("relabel", self._deadlines.put, lambda: self.store.relabel(entry, label))
@@ -222,16 +241,22 @@ class Gate:
 
         return await self._ask("search", self._deadlines.question, call)
 
-    async def pages(self, size: int) -> AsyncGenerator[list[Entry | Spoiled]]:
-        """Yield what the store lists, in pages; what came before an error is yielded before it is raised."""
+    async def pages(self, size: int, *, texts: bool = False) -> AsyncGenerator[list[Entry | Spoiled]]:
+        """Yield what the store lists, in pages; what came before an error is yielded before it is raised.
+
+        With `texts` what has no label comes with its text, where the store shows it, and is checked as
+        strictly as what has one.
+        """
         rows: AsyncIterator[Any] | None = None
         page: list[Any] = []
+        listed = getattr(self.store, "list_with_text", None) if texts else None
+        listed, read = listed or self.store.list_entries, read_texts if texts else read_page
 
         async def fill() -> bool:
             nonlocal rows
             now = asyncio.get_running_loop().time
             until = now() + PAGE_SECONDS
-            rows = aiter(self.store.list_entries()) if rows is None else rows
+            rows = aiter(listed()) if rows is None else rows
             async for row in rows:
                 page.append(row)
                 if len(page) >= size or now() >= until:
@@ -246,10 +271,10 @@ class Gate:
                     more = await self._call("list", self._deadlines.listing, fill)
                 except StoreError:
                     if page:
-                        yield read_page(page, self.name)
+                        yield read(page, self.name)
                     raise
                 if page:
-                    yield read_page(page, self.name)
+                    yield read(page, self.name)
         finally:
             if isinstance(rows, AsyncGenerator):
                 with contextlib.suppress(StoreError):
@@ -355,46 +380,3 @@ def describe(error: BaseException) -> str:
         if isinstance(status, int) and not isinstance(status, bool):
             return f"{type(error).__name__} {status}"
     return type(error).__name__
-
-
-def open_gates(
-    stores: Iterable[Store],
-    runtime: Runtime,
-    deadlines: Deadlines,
-    superseded: Superseded | Mapping[str, Superseded],
-) -> dict[str, Gate]:
-    """Check the configured stores and return their gates by name.
-
-    Raises:
-        InvalidStore: a name is missing or used twice, or a verb is missing.
-        InvalidInput: a policy names a store that is not there or a policy that does not exist.
-    """
-    gates: dict[str, Gate] = {}
-    if not isinstance(stores, Iterable):
-        raise InvalidInput(field="stores", problem=f"must be a list of stores, not {type(stores).__name__}")
-    for store in stores:
-        name = getattr(store, "name", None)
-        if not isinstance(name, str) or not name.strip():
-            raise InvalidStore(store=type(store).__name__, problem="has no name")
-        for verb in ("put", "delete"):
-            if not callable(getattr(store, verb, None)):
-                raise InvalidStore(
-                    store=name, problem=f"has no {verb}(); a store must be able to put and delete"
-                )
-        if name in gates:
-            raise InvalidStore(store=name, problem="is configured twice; every store needs a name of its own")
-        gates[name] = Gate(store, runtime, deadlines, _keeps(name, superseded))
-    if not isinstance(superseded, str):
-        for name in superseded:
-            if name not in gates:
-                raise InvalidInput(
-                    field="superseded", problem=f"names {name!r}, which is no configured store"
-                )
-    return gates
-
-
-def _keeps(name: str, superseded: Superseded | Mapping[str, Superseded]) -> bool:
-    policy = superseded if isinstance(superseded, str) else superseded.get(name, "remove")
-    if policy not in ("remove", "keep"):
-        raise InvalidInput(field="superseded", problem="must be 'remove' or 'keep'")
-    return policy == "keep"

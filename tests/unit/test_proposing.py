@@ -13,10 +13,11 @@ import pytest
 from fix_custody import ACTOR, error_of
 
 from custody_sync import errors
+from custody_sync.gates import open_gates
 from custody_sync.ledger import Ledger
 from custody_sync.model import Fact, Limits, Provenance
 from custody_sync.proposing import Proposals, Request, default_text, read_request
-from custody_sync.stores import Deadlines, open_gates
+from custody_sync.stores import Deadlines
 from custody_sync.testing import ManualClock, MemoryStore, testing_runtime
 
 NOW = ManualClock().now()

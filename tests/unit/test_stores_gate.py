@@ -14,8 +14,9 @@ from fix_custody import ACTOR, Desk, HttpError, error_of, open_desk
 
 from custody_sync import AsyncCoordinator, Ledger, errors
 from custody_sync.faultpoints import FaultPoint
+from custody_sync.gates import open_gates
 from custody_sync.model import Entry
-from custody_sync.stores import Deadlines, Gate, describe, open_gates
+from custody_sync.stores import Deadlines, Gate, describe
 from custody_sync.testing import MemoryStore, testing_runtime
 
 CANARY = "canary-7Q-coffee"
