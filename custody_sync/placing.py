@@ -286,9 +286,10 @@ class Placer:
     ) -> list[Restored]:
         """Place what is owed of one fact, or of all: facts that are believed again and missing in a store."""
         owed = await self._ledger.owed(fact_id, limit=limit, after=after)
-        return await together(self._restore_one(f, store, mandate) for f, store in owed)
+        return await together(self.place(f, store, mandate) for f, store in owed)
 
-    async def _restore_one(self, fact_id: str, store: str, mandate: Mandate) -> Restored:
+    async def place(self, fact_id: str, store: str, mandate: Mandate) -> Restored:
+        """Place what is owed in one store; whatever stands in the way is said in the result."""
         try:
             return await self._place_again(fact_id, store, mandate)
         except InvalidInput as error:

@@ -238,6 +238,21 @@ class RepairResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LastSweep:
+    """What the last finished sweep of a ledger came to, as the ledger's notes keep it.
+
+    `scanned`, `orphans` and `strays` count by store what was listed and what had to go.
+    """
+
+    finished_at: datetime
+    complete: bool
+    scanned: Mapping[str, int]
+    orphans: Mapping[str, int]
+    strays: Mapping[str, int]
+    still_held: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyResult:
     """What the stores answered about every removed fact; nothing asked is never complete."""
 

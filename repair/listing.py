@@ -154,18 +154,6 @@ async def _sort_batch(
     return candidates
 
 
-async def ended(ledger: Ledger, gate: Gate) -> list[Candidate]:
-    """Return what a store that cannot list holds of facts whose validity is over, as the ledger knows it."""
-    found: list[Candidate] = []
-    after: int | None = None
-    while True:
-        page = await ledger.ended(gate.name, after=after)
-        found += [Candidate(placement.to_entry(), Leftover.STRAY, recorded=True) for placement in page]
-        after = page.next
-        if after is None:
-            return found
-
-
 def _candidate(entry: Entry, found: Unaccounted) -> Candidate:
     kind = Leftover.STRAY if found.standing is Standing.ASSERTED else Leftover.ORPHAN
     return Candidate(entry, kind, recorded=found.state is not None and found.owner == entry.fact_id)

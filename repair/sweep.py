@@ -7,13 +7,10 @@ is recorded before its entry is touched.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, TypeVar
 
 from custody_sync.errors import (
     AlreadyRecorded,
@@ -26,7 +23,7 @@ from custody_sync.errors import (
     StoreError,
 )
 from custody_sync.faultpoints import FaultPoint
-from custody_sync.finishing import Finishing, together
+from custody_sync.finishing import Finishing
 from custody_sync.ledger import Ledger, Repair
 from custody_sync.ledger.storage import ERASURE
 from custody_sync.model import (
@@ -35,46 +32,25 @@ from custody_sync.model import (
     Erasure,
     Leftover,
     Outcome,
-    Placement,
 )
 from custody_sync.placing import Placer
 from custody_sync.releasing import Notebooks
 from custody_sync.removal import Mandate, Remover
+from custody_sync.repair.draining import Allowance, Draining
+from custody_sync.repair.findings import Findings, repaired_of
 from custody_sync.repair.lease import Lease
-from custody_sync.repair.listing import Candidate, Listing, ended, sort_out
+from custody_sync.repair.listing import Candidate, Listing, sort_out
+from custody_sync.repair.selection import EVERYTHING
 from custody_sync.repair.spool import Spool
 from custody_sync.results import (
     Repaired,
     RepairResult,
-    Restored,
-    Seen,
 )
 from custody_sync.runtime import Runtime
 from custody_sync.stores import Gate, describe
 
-S = TypeVar("S")
-T = TypeVar("T")
-
-CONCURRENCY = 64
 FEW = 100
 FEW_PER_STORE = 3
-
-
-@dataclass(slots=True)
-class Findings:
-    """What a sweep collects on its way."""
-
-    repaired: list[Repaired] = field(default_factory=list)
-    restored: list[Restored] = field(default_factory=list)
-    listings: dict[str, Listing] = field(default_factory=dict)
-    unlisted: list[str] = field(default_factory=list)
-    still_held: list[str] = field(default_factory=list)
-    unrecorded: list[str] = field(default_factory=list)
-    erasure: Erasure = Erasure.DONE
-
-    def seen(self, name: str) -> tuple[Seen, ...]:
-        """Gather one kind of left-alone entries over all stores."""
-        return tuple(seen for listing in self.listings.values() for seen in getattr(listing, name))
 
 
 class Sweep:
@@ -108,14 +84,22 @@ class Sweep:
         self._ledger = ledger
         self._gates = gates
         self._remover = remover
-        self._placer = placer
         self._notebooks = notebooks
         self._finishing = finishing
         self._runtime = runtime
         self._mandate = mandate
         self._reason = reason
-        self._limiter = asyncio.Semaphore(CONCURRENCY)
         self._lease = Lease(ledger, runtime, mandate.actor)
+        self._draining = Draining(
+            ledger=ledger,
+            gates=gates,
+            remover=remover,
+            placer=placer,
+            lease=self._lease,
+            mandate=mandate,
+            selection=EVERYTHING,
+            allowance=Allowance(),
+        )
 
     async def run(self, *, before: datetime | None, dry_run: bool, max_removals: int | None) -> RepairResult:
         """Sweep every store once.
@@ -129,12 +113,12 @@ class Sweep:
         findings = Findings()
         if dry_run:
             await self._plan(findings, cutoff, now)
-            return self._result(findings, cutoff, dry_run=True)
+            return findings.result(cutoff, dry_run=True)
         spool = Spool(self._ledger, self._runtime.ids.generation())
         try:
             await self._lease.renew()
             self._runtime.reach(FaultPoint.SWEEP_LEASED)
-            await self._drain(findings)
+            await self._draining.drain(findings)
             self._runtime.reach(FaultPoint.SWEEP_DRAINED)
             await self._lease.renew()
             await spool.clear()
@@ -145,7 +129,7 @@ class Sweep:
             worked_off = 0
             async for page in spool.pages():
                 await self._lease.renew()
-                done = await self._gather(page, lambda candidate: self._work_off(candidate, findings))
+                done = await self._lease.each(page, lambda candidate: self._work_off(candidate, findings))
                 findings.repaired += [item for item in done if item is not None]
                 worked_off += len(page)
             if worked_off != spool.count:
@@ -158,50 +142,13 @@ class Sweep:
             self._runtime.reach(FaultPoint.SWEEP_DONE)
         finally:
             await self._finishing.see_through(self._let_go(spool))
-        return self._result(findings, cutoff, dry_run=False)
+        return findings.result(cutoff, dry_run=False)
 
     async def _let_go(self, spool: Spool) -> None:
         with contextlib.suppress(LedgerError, ClosedError):
             # The ids of other people's entries have no business beside the log once the sweep is over.
             await spool.close()
             await self._lease.release()
-
-    async def _gather(self, items: Iterable[S], work: Callable[[S], Coroutine[Any, Any, T]]) -> list[T]:
-        async def limited(item: S) -> T:
-            async with self._limiter:
-                await self._lease.keep()
-                return await work(item)
-
-        return await together(limited(item) for item in items)
-
-    # --- what the ledger knows it owes ------------------------------------------------------
-
-    async def _drain(self, findings: Findings) -> None:
-        findings.erasure = await self._ledger.erase()
-        after: int | None = None
-        while True:
-            page = await self._ledger.pending(limit=500, after=after)
-            findings.repaired += await self._gather(page, self._drain_one)
-            await self._lease.renew()
-            after = page.next
-            if after is None:
-                break
-        last: tuple[str, str] | None = None
-        while owed := await self._placer.restore(None, self._mandate, limit=100, after=last):
-            findings.restored += owed
-            last = (owed[-1].fact_id, owed[-1].store)
-            await self._lease.renew()
-
-    async def _drain_one(self, row: Placement) -> Repaired:
-        removal = await self._remover.drain_row(row, self._mandate)
-        return Repaired(
-            store=row.store,
-            external_id=row.external_id,
-            fact_id=row.fact_id,
-            kind=Leftover.PENDING,
-            outcome=removal.outcome,
-            detail=removal.detail,
-        )
 
     # --- what the stores hold ---------------------------------------------------------------
 
@@ -211,7 +158,6 @@ class Sweep:
         for gate in self._gates.values():
             if not gate.can(Capability.LIST_ENTRIES):
                 findings.unlisted.append(gate.name)
-                await self._take(findings, spool, await ended(self._ledger, gate))
                 continue
             listing = findings.listings.setdefault(gate.name, Listing())
             try:
@@ -232,7 +178,9 @@ class Sweep:
     async def _take(self, findings: Findings, spool: Spool | None, candidates: list[Candidate]) -> None:
         """Spool candidates; in a dry run there is no spool, and they are only reported."""
         if spool is None:
-            findings.repaired += [_repaired(candidate, Outcome.PLANNED, None, "") for candidate in candidates]
+            findings.repaired += [
+                repaired_of(candidate, Outcome.PLANNED, None, "") for candidate in candidates
+            ]
             return
         await spool.add(candidates)
         await self._lease.keep()
@@ -259,11 +207,13 @@ class Sweep:
             return None
         except CustodyError as error:
             findings.unrecorded.append(f"{entry.store}/{entry.external_id}: {error.code}")
-            return _repaired(candidate, Outcome.FAILED, None, f"not recorded, so not touched ({error.code})")
+            return repaired_of(
+                candidate, Outcome.FAILED, None, f"not recorded, so not touched ({error.code})"
+            )
         self._runtime.reach(FaultPoint.SWEEP_RECORDED)
         outcome, detail = await self._remover.take_away(self._gates[entry.store], entry)
         removal = await self._remover.settle(entry, Outcome.STARTED, outcome, detail, self._mandate)
-        return _repaired(candidate, removal.outcome, event_id, removal.detail)
+        return repaired_of(candidate, removal.outcome, event_id, removal.detail)
 
     async def _record(self, candidate: Candidate) -> str | None:
         entry = candidate.entry
@@ -290,58 +240,7 @@ class Sweep:
     # --- results ----------------------------------------------------------------------------
 
     async def _plan(self, findings: Findings, cutoff: datetime, now: datetime) -> None:
-        after: int | None = None
-        while True:
-            page = await self._ledger.pending(limit=1000, after=after)
-            findings.repaired += [
-                Repaired(
-                    store=row.store,
-                    external_id=row.external_id,
-                    fact_id=row.fact_id,
-                    kind=Leftover.PENDING,
-                    outcome=Outcome.PLANNED,
-                )
-                for row in page
-            ]
-            after = page.next
-            if after is None:
-                break
-        last: tuple[str, str] | None = None
-        while owed := await self._ledger.owed(limit=1000, after=last):
-            findings.restored += [Restored(fact_id=f, store=store, detail="planned") for f, store in owed]
-            last = owed[-1]
+        await self._draining.plan(findings)
         if await self._ledger.notes(ERASURE, limit=1) or await self._notebooks.are_due():
             findings.erasure = Erasure.PENDING
         await self._list_all(findings, cutoff, now, None)
-
-    def _result(self, findings: Findings, cutoff: datetime, *, dry_run: bool) -> RepairResult:
-        done = all(item.outcome is Outcome.VERIFIED for item in findings.repaired)
-        placed = all(item.placed for item in findings.restored)
-        clean = not (findings.still_held or findings.unrecorded or findings.seen("undated"))
-        return RepairResult(
-            before=cutoff,
-            scanned={name: listing.scanned for name, listing in findings.listings.items()},
-            repaired=tuple(findings.repaired),
-            restored=tuple(findings.restored),
-            young=findings.seen("young"),
-            undated=findings.seen("undated"),
-            unlisted=tuple(findings.unlisted),
-            still_held=tuple(findings.still_held),
-            unrecorded=tuple(findings.unrecorded),
-            erasure=findings.erasure,
-            dry_run=dry_run,
-            complete=done and placed and clean and findings.erasure is Erasure.DONE,
-        )
-
-
-def _repaired(candidate: Candidate, outcome: Outcome, event_id: str | None, detail: str) -> Repaired:
-    entry = candidate.entry
-    return Repaired(
-        store=entry.store,
-        external_id=entry.external_id,
-        fact_id=entry.fact_id or "",
-        kind=candidate.kind,
-        outcome=outcome,
-        event_id=event_id,
-        detail=detail,
-    )

@@ -182,7 +182,7 @@ async def test_lease(desk: Desk) -> None:
 
 async def test_lease_is_renewed_during_slow_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Removals that take long do not let the lease lapse: each one looks after it."""
-    monkeypatch.setattr("custody_sync.repair.sweep.CONCURRENCY", 1)
+    monkeypatch.setattr("custody_sync.repair.lease.CONCURRENCY", 1)
     clock = ManualClock()
 
     class Slow(MemoryStore):

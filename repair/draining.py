@@ -1,0 +1,196 @@
+"""Draining: what the ledger itself knows is owed, before any store is listed.
+
+Removals that were not verified yet, placements that a retraction or a beginning owes, entries whose
+fact has come to its end, and erasures that a reader held up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from custody_sync.errors import CustodyError, Refused
+from custody_sync.ledger import Ledger
+from custody_sync.model import Leftover, Outcome, Placement
+from custody_sync.placing import Placer
+from custody_sync.removal import Mandate, Remover
+from custody_sync.repair.findings import Findings
+from custody_sync.repair.lease import Lease
+from custody_sync.repair.selection import Selection
+from custody_sync.results import Repaired, Restored
+from custody_sync.stores import Gate
+
+PAGE = 500
+
+
+@dataclass(slots=True)
+class Allowance:
+    """How many removals a run may still begin; None is any number."""
+
+    left: int | None = None
+    refused: int = 0
+    """How many it had no room for."""
+
+    def grant(self, wanted: int) -> int:
+        """Return how many of so many may be begun."""
+        if self.left is None:
+            return wanted
+        granted = min(wanted, self.left)
+        self.left -= granted
+        self.refused += wanted - granted
+        return granted
+
+
+class Draining:
+    """Works off what the ledger owes, within a selection.
+
+    Args:
+        ledger: what is owed.
+        gates: the configured stores by name.
+        remover: deletes and verifies.
+        placer: places what is owed.
+        lease: kept while it works.
+        mandate: on whose behalf.
+        selection: which stores and spaces.
+        allowance: how many removals may be begun.
+    """
+
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        gates: Mapping[str, Gate],
+        remover: Remover,
+        placer: Placer,
+        lease: Lease,
+        mandate: Mandate,
+        selection: Selection,
+        allowance: Allowance,
+    ) -> None:
+        self._ledger = ledger
+        self._gates = gates
+        self._remover = remover
+        self._placer = placer
+        self._lease = lease
+        self._mandate = mandate
+        self._selection = selection
+        self._allowance = allowance
+
+    async def drain(self, findings: Findings) -> None:
+        """Complete erasures, remove what is pending or has ended, and place what is owed."""
+        findings.erasure = await self._ledger.erase()
+        after: int | None = None
+        while True:
+            page = await self._ledger.pending(limit=PAGE, after=after)
+            rows = await self._allowed(page)
+            findings.repaired += await self._lease.each(rows, self._remove_pending)
+            await self._lease.renew()
+            after = page.next
+            if after is None:
+                break
+        # Before anything is placed: a successor takes the room of the one that it replaces.
+        for store in self._gates:
+            await self._remove_ended(store, findings)
+        last: tuple[str, str] | None = None
+        while owed := await self._ledger.owed(limit=100, after=last):
+            findings.restored += await self._lease.each(
+                await self._selected_pairs(owed), lambda pair: self._place(*pair)
+            )
+            last = owed[-1]
+            await self._lease.renew()
+
+    async def _remove_ended(self, store: str, findings: Findings) -> None:
+        after: int | None = None
+        while self._selection.has_store(store):
+            page = await self._ledger.ended(store, limit=PAGE, after=after)
+            rows = await self._allowed(page)
+            done = await self._lease.each(rows, self._remove_stray)
+            findings.repaired += [item for item in done if item is not None]
+            await self._lease.renew()
+            after = page.next
+            if after is None:
+                return
+
+    async def _allowed(self, page: Sequence[Placement]) -> list[Placement]:
+        rows = await self._selected(page)
+        return rows[: self._allowance.grant(len(rows))]
+
+    async def _remove_pending(self, row: Placement) -> Repaired:
+        removal = await self._remover.drain_row(row, self._mandate)
+        return _drained(row, Leftover.PENDING, removal.outcome, removal.detail)
+
+    async def _remove_stray(self, row: Placement) -> Repaired | None:
+        """Remove an entry whose fact has ended: first on record, then in the store; None if it lives on."""
+        try:
+            await self._remover.record(row.to_entry(), Outcome.STARTED, "", self._mandate)
+        except Refused:
+            return None
+        except CustodyError as error:
+            detail = f"not recorded, so not touched ({error.code})"
+            return _drained(row, Leftover.STRAY, Outcome.FAILED, detail)
+        removal = await self._remover.drain_row(replace(row, outcome=Outcome.STARTED), self._mandate)
+        return _drained(row, Leftover.STRAY, removal.outcome, removal.detail)
+
+    async def _place(self, fact_id: str, store: str) -> Restored:
+        return await self._placer.place(fact_id, store, self._mandate)
+
+    # --- a dry run --------------------------------------------------------------------------
+
+    async def plan(self, findings: Findings) -> None:
+        """Say what would be drained, and change nothing."""
+        after: int | None = None
+        while True:
+            page = await self._ledger.pending(limit=1000, after=after)
+            rows = await self._selected(page)
+            findings.repaired += [_drained(row, Leftover.PENDING, Outcome.PLANNED) for row in rows]
+            after = page.next
+            if after is None:
+                break
+        for store in self._gates:
+            after = None
+            while self._selection.has_store(store):
+                page = await self._ledger.ended(store, limit=1000, after=after)
+                rows = await self._selected(page)
+                findings.repaired += [_drained(row, Leftover.STRAY, Outcome.PLANNED) for row in rows]
+                after = page.next
+                if after is None:
+                    break
+        last: tuple[str, str] | None = None
+        while owed := await self._ledger.owed(limit=1000, after=last):
+            findings.restored += [
+                Restored(fact_id=fact_id, store=store, detail="planned")
+                for fact_id, store in await self._selected_pairs(owed)
+            ]
+            last = owed[-1]
+
+    # --- what is selected -------------------------------------------------------------------
+
+    async def _selected(self, rows: Sequence[Placement]) -> list[Placement]:
+        pairs = [(row.fact_id, row.store) for row in rows]
+        chosen = set(await self._selected_pairs(pairs))
+        return [row for row in rows if (row.fact_id, row.store) in chosen]
+
+    async def _selected_pairs(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+        chosen = [(fact_id, store) for fact_id, store in pairs if self._selection.has_store(store)]
+        if self._selection.space is None:
+            return chosen
+        spaces = {fact_id: await self._space_of(fact_id) for fact_id, _ in chosen}
+        return [pair for pair in chosen if self._selection.has_space(spaces[pair[0]])]
+
+    async def _space_of(self, fact_id: str) -> str | None:
+        fact = await self._ledger.get(fact_id)
+        return None if fact is None else fact.space
+
+
+def _drained(row: Placement, kind: Leftover, outcome: Outcome, detail: str = "") -> Repaired:
+    return Repaired(
+        store=row.store,
+        external_id=row.external_id,
+        fact_id=row.fact_id,
+        kind=kind,
+        outcome=outcome,
+        detail=detail,
+    )
+
+
+__all__ = ["Allowance", "Draining"]

@@ -1,0 +1,64 @@
+"""What a sweep collects on its way, and the result that becomes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from custody_sync.model import Erasure, Outcome
+from custody_sync.repair.listing import Candidate, Listing
+from custody_sync.results import Repaired, RepairResult, Restored, Seen
+
+
+@dataclass(slots=True)
+class Findings:
+    """What a sweep collects on its way."""
+
+    repaired: list[Repaired] = field(default_factory=list)
+    restored: list[Restored] = field(default_factory=list)
+    listings: dict[str, Listing] = field(default_factory=dict)
+    unlisted: list[str] = field(default_factory=list)
+    still_held: list[str] = field(default_factory=list)
+    unrecorded: list[str] = field(default_factory=list)
+    erasure: Erasure = Erasure.DONE
+
+    def seen(self, name: str) -> tuple[Seen, ...]:
+        """Gather one kind of left-alone entries over all stores."""
+        return tuple(seen for listing in self.listings.values() for seen in getattr(listing, name))
+
+    def result(self, cutoff: datetime, *, dry_run: bool) -> RepairResult:
+        """Return what became of it all; complete only if nothing is left to do or to say."""
+        done = all(item.outcome is Outcome.VERIFIED for item in self.repaired)
+        placed = all(item.placed for item in self.restored)
+        clean = not (self.still_held or self.unrecorded or self.seen("undated"))
+        return RepairResult(
+            before=cutoff,
+            scanned={name: listing.scanned for name, listing in self.listings.items()},
+            repaired=tuple(self.repaired),
+            restored=tuple(self.restored),
+            young=self.seen("young"),
+            undated=self.seen("undated"),
+            unlisted=tuple(self.unlisted),
+            still_held=tuple(self.still_held),
+            unrecorded=tuple(self.unrecorded),
+            erasure=self.erasure,
+            dry_run=dry_run,
+            complete=done and placed and clean and self.erasure is Erasure.DONE,
+        )
+
+
+def repaired_of(candidate: Candidate, outcome: Outcome, event_id: str | None, detail: str) -> Repaired:
+    """Return what became of a candidate."""
+    entry = candidate.entry
+    return Repaired(
+        store=entry.store,
+        external_id=entry.external_id,
+        fact_id=entry.fact_id or "",
+        kind=candidate.kind,
+        outcome=outcome,
+        event_id=event_id,
+        detail=detail,
+    )
+
+
+__all__ = ["Findings", "repaired_of"]
