@@ -10,8 +10,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from custody_sync.ledger import sqlite_notes as beside
+from custody_sync.ledger import sqlite_outstanding as outstanding
 from custody_sync.ledger import sqlite_reads as reads
 from custody_sync.ledger.checks import check_calendar
+from custody_sync.ledger.outstanding import About, Backlog, Removed, RemovedCount
 from custody_sync.ledger.rows import Derived
 from custody_sync.ledger.sqlite_asof import as_of
 from custody_sync.ledger.sqlite_derived import blocks, derived
@@ -137,6 +139,21 @@ class Answering(ABC):
         """Return the listed entries that are not current placements."""
         now = self._runtime.clock.now()
         found: list[Unaccounted] = await self._read(reads.unaccounted, store, dict(pairs), keep, now)
+        return found
+
+    async def removed_facts(self, about: About, limit: int, after: int) -> Page[Removed]:
+        """Return facts of which something had to go, a page at a time."""
+        page: Page[Removed] = await self._read(outstanding.removed_facts, about, limit, after)
+        return page
+
+    async def count_removed(self, about: About) -> RemovedCount:
+        """Count the facts of which something had to go."""
+        count: RemovedCount = await self._read(outstanding.count_removed, about)
+        return count
+
+    async def backlog(self) -> list[Backlog]:
+        """Return what is still to do by store."""
+        found: list[Backlog] = await self._read(outstanding.backlog, self._runtime.clock.now())
         return found
 
     async def head(self) -> Head:

@@ -14,13 +14,14 @@ from custody_sync.canonical import (
     check_text,
 )
 from custody_sync.errors import InvalidInput, LedgerBroken
+from custody_sync.ledger.outstanding import Outstanding
 from custody_sync.ledger.storage import Account, AsOf, Storage, Unaccounted
 from custody_sync.model import Event, Fact, Head, Page, Placement, PlacementState, Standing
 
 MAX_PAGE = 10_000
 
 
-class Asking:
+class Asking(Outstanding):
     """The questions of a ledger.
 
     Args:
@@ -28,6 +29,7 @@ class Asking:
     """
 
     def __init__(self, storage: Storage) -> None:
+        super().__init__(storage)
         self._storage = storage
 
     async def as_of(

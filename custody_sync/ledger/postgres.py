@@ -22,7 +22,9 @@ from custody_sync.ledger.checks import check_calendar
 from custody_sync.ledger.grouping import LoopGroupWriter
 from custody_sync.ledger.postgres_erasure import NOT_REACHED, NOT_VACUUMED, Eraser
 from custody_sync.ledger.postgres_errors import is_lost, ledger_errors
+from custody_sync.ledger.outstanding import About, Backlog, Removed, RemovedCount
 from custody_sync.ledger.postgres_notes import Notes
+from custody_sync.ledger.postgres_outstanding import OutstandingReads
 from custody_sync.ledger.postgres_pool import Pool
 from custody_sync.ledger.postgres_reads import Reads
 from custody_sync.ledger.postgres_rows import Rows, check_keys
@@ -119,6 +121,7 @@ class PostgresStorage:
         self._loop = asyncio.get_running_loop()
         self._process = os.getpid()
         self._reads, self._notes = Reads(location.schema), Notes(location.schema)
+        self._outstanding = OutstandingReads(location.schema)
         self._rows = Rows(location.schema)
         self._writer = Writer(self.name, pool, self._rows, runtime)
         self._group: LoopGroupWriter[Prepared] = LoopGroupWriter(self._writer.commit, self.name)
@@ -250,6 +253,18 @@ class PostgresStorage:
         """Return the listed entries that are not current placements."""
         now = self._runtime.clock.now()
         return await self._read(self._reads.unaccounted, store, dict(pairs), keep, now)
+
+    async def removed_facts(self, about: About, limit: int, after: int) -> Page[Removed]:
+        """Return facts of which something had to go, a page at a time."""
+        return await self._read(self._outstanding.removed_facts, about, limit, after)
+
+    async def count_removed(self, about: About) -> RemovedCount:
+        """Count the facts of which something had to go."""
+        return await self._read(self._outstanding.count_removed, about)
+
+    async def backlog(self) -> list[Backlog]:
+        """Return what is still to do by store."""
+        return await self._read(self._outstanding.backlog, self._runtime.clock.now())
 
     async def head(self) -> Head:
         """Return the committed head."""

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from custody_sync.errors import InvalidInput, LedgerArriving, LedgerError, LedgerMoved, MissingExtra
 from custody_sync.ledger.chain import Prepared
+from custody_sync.ledger.outstanding import OutstandingStorage
 from custody_sync.ledger.replaying import Stored
 from custody_sync.ledger.rows import Derived
 from custody_sync.model import Erasure, Event, Fact, Head, Page, Placement, PlacementState, Standing
@@ -124,7 +125,7 @@ class Unaccounted:
     """The fact the ledger has on record for this external id."""
 
 
-class Storage(Protocol):
+class Storage(OutstandingStorage, Protocol):
     """One ledger's rows. A storage that belongs to one event loop says so when another one calls it."""
 
     ledger_id: str

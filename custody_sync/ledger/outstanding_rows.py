@@ -1,0 +1,53 @@
+"""Rows of a storage as the answers to what had to go and what is still to do; the same for every engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from custody_sync.ledger.answers import Row, placement_of
+from custody_sync.ledger.outstanding import About, Backlog, Removed
+from custody_sync.model import read_instant
+
+
+def group(rows: Sequence[Row]) -> list[Removed]:
+    """Gather the rows of (place, then the columns of a placement), in order, by fact."""
+    facts: dict[int, Sequence[Row]] = {}
+    for place, *row in rows:
+        facts.setdefault(place, []).append(row)
+    return [
+        Removed(place, of_one[0][2], tuple(placement_of(row) for row in of_one))
+        for place, of_one in facts.items()
+    ]
+
+
+def gather(pending: Sequence[Row], owed: Sequence[Row]) -> list[Backlog]:
+    """Put (store, outcome, count, oldest) and (store, count) together by store."""
+    outcomes: dict[str, dict[str, int]] = {}
+    oldest: dict[str, str] = {}
+    for store, outcome, count, since in pending:
+        outcomes.setdefault(store, {})[outcome] = count
+        if since is not None:
+            oldest[store] = min(oldest.get(store, since), since)
+    counts = {store: count for store, count in owed}
+    return [
+        Backlog(
+            store=store,
+            by_outcome=dict(sorted(outcomes.get(store, {}).items())),
+            oldest=read_instant(oldest.get(store)),
+            owed=counts.get(store, 0),
+        )
+        for store in sorted({*outcomes, *counts})
+    ]
+
+
+def is_pattern(about: About) -> bool:
+    """Tell whether a question is about all spaces with one beginning."""
+    return about.space is not None and about.space.endswith("*")
+
+
+def beginning(about: About) -> str | None:
+    """Return the space asked about, or the beginning of those that are."""
+    return about.space[:-1] if about.space is not None and is_pattern(about) else about.space
+
+
+__all__ = ["beginning", "gather", "group", "is_pattern"]
