@@ -20,9 +20,9 @@ from custody_sync import errors
 from custody_sync.ledger.chain import Prepared
 from custody_sync.ledger.checks import check_calendar
 from custody_sync.ledger.grouping import LoopGroupWriter
+from custody_sync.ledger.outstanding import About, Backlog, Removed, RemovedCount
 from custody_sync.ledger.postgres_erasure import NOT_REACHED, NOT_VACUUMED, Eraser
 from custody_sync.ledger.postgres_errors import is_lost, ledger_errors
-from custody_sync.ledger.outstanding import About, Backlog, Removed, RemovedCount
 from custody_sync.ledger.postgres_notes import Notes
 from custody_sync.ledger.postgres_outstanding import OutstandingReads
 from custody_sync.ledger.postgres_pool import Pool
