@@ -253,9 +253,84 @@ class LastSweep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A part of a verification that was done in one go: when, and how many answers it brought."""
+
+    since: datetime
+    until: datetime
+    asked: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyResult:
-    """What the stores answered about every removed fact; nothing asked is never complete."""
+    """What the stores answered about every removed fact; nothing asked is never complete.
+
+    `removals` are all answers of this run, or only those that prove nothing, where the caller was
+    told the others one by one; of what an earlier part of a resumed run could not prove, the ledger
+    keeps no external ids. `outcomes` counts everything, by store.
+    """
 
     asked: int
     removals: tuple[Removal, ...]
     complete: bool
+    outcomes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    parts: tuple[Asked, ...] = ()
+    """Of a resumed run several: what was asked long ago may have changed since."""
+    unnamed: int = 0
+    """How many answers that prove nothing are counted and not among `removals`."""
+    unfinished: datetime | None = None
+    """When an earlier run over the same began that did not come to its end and was not resumed."""
+    notes: tuple[str, ...] = ()
+    """Which stores were given up on the way, one sentence each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """How a store that did not answer is tried again: since when it has not, and when it is its turn."""
+
+    failures: int
+    since: datetime
+    next_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreStatus:
+    """What the ledger knows of one store's pending work; the store itself was not asked."""
+
+    store: str
+    configured: bool
+    pending: int = 0
+    """Removals that nobody saw verified."""
+    by_outcome: Mapping[str, int] = field(default_factory=dict)
+    """The same by what came of them last; `untried` where nothing did."""
+    oldest_pending: datetime | None = None
+    """When the first of them was ordered."""
+    owed: int = 0
+    """Facts that are to be placed there."""
+    waiting: int = 0
+    """Facts that are to be placed there when their time comes."""
+    next_waiting: datetime | None = None
+    retry: Retry | None = None
+    """When the next try of a store is due that did not answer the last time; None where it did."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """What there is to do, as the ledger has it; it is answered with every store down."""
+
+    ledger_id: str
+    name: str
+    head: Head
+    time: datetime
+    stores: tuple[StoreStatus, ...]
+    erasure: Erasure
+    """What is left of erased values in the ledger's files."""
+    last_sweep: LastSweep | None
+    sweeping: str | None
+    """Who sweeps now, or None."""
+    notices: tuple[str, ...] = ()
+
+    @property
+    def pending(self) -> bool:
+        """True when something is left to do; what waits for its time is not."""
+        return self.erasure is Erasure.PENDING or any(store.pending or store.owed for store in self.stores)
