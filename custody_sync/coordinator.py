@@ -37,7 +37,9 @@ from custody_sync.releasing import Notebooks
 from custody_sync.removal import Patience, Remover, all_gone
 from custody_sync.results import RetractResult, WriteResult
 from custody_sync.runtime import Runtime
+from custody_sync.signals.operations import traced
 from custody_sync.stores import Deadlines, Superseded
+from custody_sync.throttling import Pace
 from custody_sync.writing import Writer
 
 
@@ -52,6 +54,7 @@ class AsyncCoordinator(AsyncMending):
         deadlines: per call to a store.
         patience: how long stores are asked whether an entry is gone.
         superseded: what happens to entries of superseded facts, for all stores or by store name.
+        paces: how many calls a store may get at once and in a second, by store name.
         validator_deadline: seconds each validator may take.
         settle_tries: how often an append without an answer is repeated.
 
@@ -69,6 +72,7 @@ class AsyncCoordinator(AsyncMending):
         deadlines: Deadlines | None = None,
         patience: Patience | None = None,
         superseded: Superseded | Mapping[str, Superseded] = "remove",
+        paces: Mapping[str, Pace] | None = None,
         validator_deadline: float = 5.0,
         settle_tries: int = 6,
     ) -> None:
@@ -77,7 +81,7 @@ class AsyncCoordinator(AsyncMending):
             raise InvalidInput(field="ledger", problem=problem)
         self.ledger = ledger
         self._runtime = runtime or Runtime()
-        self._gates = open_gates(stores, self._runtime, deadlines or Deadlines(), superseded)
+        self._gates = open_gates(stores, self._runtime, deadlines or Deadlines(), superseded, paces)
         self._remover = Remover(ledger, self._gates, self._runtime, patience or Patience())
         self._finishing = Finishing()
         self._notebooks = Notebooks(ledger, self._gates, self._runtime)
@@ -116,6 +120,7 @@ class AsyncCoordinator(AsyncMending):
 
     # --- stores first -----------------------------------------------------------------------
 
+    @traced("write")
     async def write(
         self,
         *,
@@ -205,6 +210,7 @@ class AsyncCoordinator(AsyncMending):
             # It lapses by itself; the write's own outcome is what the caller must hear.
             return
 
+    @traced("confirm")
     async def confirm(
         self, fact_id: str, *, actor: str, reason: str | None = None, receipt_id: str | None = None
     ) -> WriteResult:
@@ -220,6 +226,7 @@ class AsyncCoordinator(AsyncMending):
 
     # --- ledger first -----------------------------------------------------------------------
 
+    @traced("retract")
     async def retract(
         self, fact_id: str, *, actor: str, reason: str, receipt_id: str | None = None
     ) -> RetractResult:

@@ -8,6 +8,7 @@ from custody_sync.errors import InvalidInput, InvalidStore
 from custody_sync.ports import Store
 from custody_sync.runtime import Runtime
 from custody_sync.stores import Deadlines, Gate, Superseded
+from custody_sync.throttling import Pace
 
 
 def open_gates(
@@ -15,13 +16,18 @@ def open_gates(
     runtime: Runtime,
     deadlines: Deadlines,
     superseded: Superseded | Mapping[str, Superseded],
+    paces: Mapping[str, Pace] | None = None,
 ) -> dict[str, Gate]:
     """Check the configured stores and return their gates by name.
 
     Raises:
         InvalidStore: a name is missing or used twice, or a verb is missing.
-        InvalidInput: a policy names a store that is not there or a policy that does not exist.
+        InvalidInput: a policy or a pace names a store that is not there, or is none.
     """
+    paces = paces or {}
+    if deadlines.lease <= deadlines.listing:
+        problem = "lease must be longer than listing: a sweep renews it between two pages"
+        raise InvalidInput(field="deadlines", problem=problem)
     gates: dict[str, Gate] = {}
     if not isinstance(stores, Iterable):
         raise InvalidInput(field="stores", problem=f"must be a list of stores, not {type(stores).__name__}")
@@ -36,13 +42,18 @@ def open_gates(
                 )
         if name in gates:
             raise InvalidStore(store=name, problem="is configured twice; every store needs a name of its own")
-        gates[name] = Gate(store, runtime, deadlines, _keeps(name, superseded))
+        gates[name] = Gate(store, runtime, deadlines, _keeps(name, superseded), paces.get(name))
     if not isinstance(superseded, str):
         for name in superseded:
             if name not in gates:
                 raise InvalidInput(
                     field="superseded", problem=f"names {name!r}, which is no configured store"
                 )
+    for name, pace in paces.items():
+        if name not in gates:
+            raise InvalidInput(field="paces", problem=f"names {name!r}, which is no configured store")
+        if not isinstance(pace, Pace):
+            raise InvalidInput(field="paces", problem=f"{name} has {type(pace).__name__}, not a Pace")
     return gates
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, TypeAlias, runtime_checkable
 
@@ -53,6 +55,28 @@ class Lists(Protocol):
 
         A throttled page is waited for here: a generator that raised is over, so nobody else can ask
         for the rest of it.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A page of a listing, and the store's own mark of where it ends."""
+
+    entries: Sequence[Entry]
+    cursor: str | None = None
+    """What a listing that goes on after this page is given; None where the store cannot say."""
+
+
+class ListsPages(Protocol):
+    """A store whose listing can be taken up again, so that a sweep that was killed need not begin anew."""
+
+    def list_pages(self, after: str | None = None, until: str | None = None) -> AsyncIterator[Listed]:
+        """Yield what `list_entries` does, as safely, in pages that say where they end.
+
+        With `after` it begins behind the page that had this cursor, whoever listed it and however long
+        ago; what was deleted or added meanwhile must not lose it the place. With `until` it ends with
+        the page's last entry that such a cursor stands for.
         """
         ...
 
@@ -220,6 +244,52 @@ class FaultHook(Protocol):
         ...
 
 
+def lists_pages(store: object) -> bool:
+    """Tell whether a store's listing can be taken up again.
+
+    A class that has a `list_entries` of its own, and inherits `list_pages` from one that knows nothing of
+    that, is listed by what it has.
+    """
+    if not callable(getattr(store, "list_pages", None)):
+        return False
+    for name in ("list_pages", "list_entries"):
+        if name in getattr(store, "__dict__", {}):
+            return name == "list_pages"
+    for kind in type(store).__mro__:
+        if "list_pages" in vars(kind) or "list_entries" in vars(kind):
+            return "list_pages" in vars(kind)
+    return True
+
+
+class Span(Protocol):
+    """One operation under way, as a tracer sees it."""
+
+    def done(
+        self, *, fact_id: str | None = None, count: int | None = None, complete: bool | None = None
+    ) -> None:
+        """Say how it ended: about which fact it was, about how many, and whether nothing is left to do."""
+        ...
+
+
+class Tracer(Protocol):
+    """Is told of operations and calls to stores; of a text, a value, a space or a reason it is told nothing.
+
+    What either context raises goes through it, and says by its type alone how the operation failed.
+    """
+
+    def operation(
+        self, verb: str, *, ledger_id: str, fact_id: str | None = None, dry_run: bool = False
+    ) -> AbstractContextManager[Span]:
+        """Surround one operation of a coordinator."""
+        ...
+
+    def store_call(
+        self, verb: str, *, store: str, fact_id: str | None = None, count: int | None = None
+    ) -> AbstractContextManager[object]:
+        """Surround one call to a store, with its attempts and waits."""
+        ...
+
+
 _METHODS: Mapping[Capability, str] = {c: c.value for c in Capability}
 
 
@@ -246,7 +316,9 @@ __all__ = [
     "Json",
     "Leaves",
     "Limits",
+    "Listed",
     "Lists",
+    "ListsPages",
     "ListsTexts",
     "Notebook",
     "Relabels",
@@ -255,10 +327,13 @@ __all__ = [
     "SearchFn",
     "Searches",
     "Sleep",
+    "Span",
     "Store",
+    "Tracer",
     "Validator",
     "Verifies",
     "View",
     "Watch",
     "capabilities",
+    "lists_pages",
 ]

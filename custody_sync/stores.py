@@ -9,62 +9,47 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
-import re
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any, Literal, TypeVar
-from weakref import WeakKeyDictionary
 
+from custody_sync.calling import NOT_A_STORES, Caller, Deadlines, code_of, describe
 from custody_sync.canonical import check_text
 from custody_sync.errors import (
-    CustodyError,
     InvalidInput,
-    InvalidStore,
-    NoProof,
     StoreError,
     StoreRefused,
-    StoreThrottled,
     StoreUnavailable,
-    Terminal,
     TextTooLong,
-    Transient,
 )
 from custody_sync.errors.base import throw
 from custody_sync.faultpoints import FaultPoint
 from custody_sync.model import ERASED_ID, Capability, Entry, Fact, Hit, Label, Level, Limits
-from custody_sync.ports import capabilities
+from custody_sync.ports import Listed, capabilities, lists_pages
 from custody_sync.runtime import Runtime
 from custody_sync.shown import Spoiled, read_entry, read_page, read_texts
-from custody_sync.throttling import Budget, seconds_of
+from custody_sync.signals.operations import store_call
+from custody_sync.throttling import Pace
 
 T = TypeVar("T")
 Superseded = Literal["remove", "keep"]
 
 PAGE_SECONDS = 15.0
 """A page of a listing ends here even if it is not full, so that a slow store costs no sweep its lease."""
-_CODE = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,79}( [A-Z0-9_]{1,24})?", re.ASCII)
-"""All that an adapter may say of a failure: a type or a code, and a status; a sentence may quote."""
-_NOT_A_STORES = (KeyboardInterrupt, SystemExit, GeneratorExit)
-"""Raised by the interpreter, through a store's code, and never an answer of the store."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deadlines:
-    """Seconds that one call to a store may take, and how many run at once.
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a store showed on a page of its listing, and where that ends, if it says so."""
 
-    A call that is throttled spends them waiting as well.
-    """
-
-    put: float = 30.0
-    delete: float = 30.0
-    question: float = 10.0
-    listing: float = 40.0
-    """For one page of a listing; a sweep's lease, 60 s, has to outlast it."""
-    concurrency: int = 16
+    rows: list[Entry | Spoiled]
+    cursor: str | None = None
 
 
-class Gate:
+class Gate(Caller):
     """One configured store.
 
     Args:
@@ -72,25 +57,17 @@ class Gate:
         runtime: clock and fault points.
         deadlines: per call.
         keeps: whether entries of superseded facts stay in this store.
+        pace: how many calls at once and in a second.
     """
 
-    def __init__(self, store: Any, runtime: Runtime, deadlines: Deadlines, keeps: bool) -> None:
+    def __init__(
+        self, store: Any, runtime: Runtime, deadlines: Deadlines, keeps: bool, pace: Pace | None = None
+    ) -> None:
+        super().__init__(store.name, runtime, deadlines, pace)
         self.store = store
-        self.name: str = store.name
         self.keeps = keeps
         self.supports = capabilities(store)
         self.limits: Limits = getattr(store, "limits", None) or Limits()
-        self._runtime = runtime
-        self._deadlines = deadlines
-        self._limiters: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
-
-    @property
-    def _limiter(self) -> asyncio.Semaphore:
-        """The limiter of the running loop; one of another loop would raise as soon as somebody waits."""
-        limiter = self._limiters.get(loop := asyncio.get_running_loop())
-        if limiter is None:
-            limiter = self._limiters[loop] = asyncio.Semaphore(self._deadlines.concurrency)
-        return limiter
 
     def can(self, capability: Capability) -> bool:
         """Tell whether the store offers a capability at all."""
@@ -116,13 +93,13 @@ class Gate:
             return None
         try:
             scope = named(fact)
-        except _NOT_A_STORES:
+        except NOT_A_STORES:
             raise
         except InvalidInput as error:
             error.__cause__ = None
             throw(error)
         except BaseException as error:  # a caller's template or callable may raise anything
-            problem = _code(error)
+            problem = code_of(error)
         else:
             if scope is None or isinstance(scope, str):
                 return scope
@@ -153,7 +130,7 @@ class Gate:
             answer = await self.store.put(private, stamps[-1])
             return () if isinstance(answer, str | bytes) else tuple(dict.fromkeys(answer or ()))
 
-        ids = await self._ask("put", self._deadlines.put, call, before=stamp)
+        ids = await self._ask("put", self._deadlines.put, call, before=stamp, fact_id=fact.fact_id)
         self._check_ids(ids)
         self._runtime.reach(FaultPoint.AFTER_PUT)
         return stamps[-1], ids
@@ -183,7 +160,7 @@ class Gate:
             answers = await self.store.put_many(list(zip(private, labels, strict=True)))
             return [tuple(dict.fromkeys(ids or ())) for ids in answers]
 
-        answers = await self._ask("put_many", self._deadlines.put, call)
+        answers = await self._ask("put_many", self._deadlines.put, call, count=len(facts))
         if len(answers) != len(facts):
             raise StoreUnavailable(store=self.name, operation="put_many", cause="it lost count")
         for ids in answers:
@@ -192,7 +169,12 @@ class Gate:
 
     async def relabel(self, entry: Entry, label: Label) -> None:
         """Change an entry's label and leave its text alone."""
-        await self._ask("relabel", self._deadlines.put, lambda: self.store.relabel(entry, label))
+        await self._ask(
+            "relabel",
+            self._deadlines.put,
+            lambda: self.store.relabel(entry, label),
+            fact_id=label.fact_id,
+        )
 
     async def delete(self, entry: Entry) -> None:
         """Delete one entry."""
@@ -201,13 +183,17 @@ class Gate:
             self._deadlines.delete,
             lambda: self.store.delete(entry),
             before=lambda: self._runtime.reach(FaultPoint.BEFORE_DELETE),
+            fact_id=entry.fact_id,
         )
         self._runtime.reach(FaultPoint.AFTER_DELETE)
 
     async def is_gone(self, entry: Entry) -> bool:
         """Ask the store's own search whether an entry is gone."""
         gone = await self._ask(
-            "verify_deleted", self._deadlines.question, lambda: self.store.verify_deleted(entry)
+            "verify_deleted",
+            self._deadlines.question,
+            lambda: self.store.verify_deleted(entry),
+            fact_id=entry.fact_id,
         )
         self._runtime.reach(FaultPoint.AFTER_QUESTION)
         return gone is True
@@ -222,7 +208,7 @@ class Gate:
         async def call() -> list[Any]:
             return list(await self.store.find(fact_id))
 
-        rows = await self._ask("find", self._deadlines.question, call)
+        rows = await self._ask("find", self._deadlines.question, call, fact_id=fact_id)
         found: list[Entry] = []
         for row in rows:
             if isinstance(row, Entry) and row.fact_id != fact_id:
@@ -247,19 +233,45 @@ class Gate:
         With `texts` what has no label comes with its text, where the store shows it, and is checked as
         strictly as what has one.
         """
+        with_text = getattr(self.store, "list_with_text", None) if texts else None
+        read = read_texts if texts else read_page
+        async with aclosing(self._listed(with_text or self.store.list_entries, size)) as listed:
+            async for page in listed:
+                yield read(page.entries, self.name)
+
+    async def listing(
+        self, size: int, *, after: str | None = None, until: str | None = None
+    ) -> AsyncGenerator[Shown]:
+        """Yield what the store lists, as `pages` does, with cursors where its listing can be taken up again.
+
+        Any other store is listed from its beginning, whatever `after` says.
+        """
+        paged = lists_pages(self.store)
+        start = partial(self.store.list_pages, after, until) if paged else self.store.list_entries
+        async with aclosing(self._listed(start, size, paged=paged)) as listed:
+            async for page in listed:
+                yield Shown(read_page(page.entries, self.name), page.cursor)
+
+    async def _listed(
+        self, start: Callable[[], AsyncIterator[Any]], size: int, *, paged: bool = False
+    ) -> AsyncGenerator[Listed]:
         rows: AsyncIterator[Any] | None = None
         page: list[Any] = []
-        listed = getattr(self.store, "list_with_text", None) if texts else None
-        listed, read = listed or self.store.list_entries, read_texts if texts else read_page
+        cursor: str | None = None
 
         async def fill() -> bool:
-            nonlocal rows
+            nonlocal rows, cursor
             now = asyncio.get_running_loop().time
             until = now() + PAGE_SECONDS
-            rows = aiter(listed()) if rows is None else rows
+            rows = aiter(start()) if rows is None else rows
             async for row in rows:
-                page.append(row)
-                if len(page) >= size or now() >= until:
+                if paged and isinstance(row, Listed):
+                    page.extend(row.entries)
+                    cursor = _usable(row.cursor)
+                else:
+                    page.append(row)
+                # Each page of the store's own is a call to it, and has to wait for its turn.
+                if len(page) >= size or now() >= until or (paged and self._bucket is not None):
                     return True
             return False
 
@@ -267,14 +279,17 @@ class Gate:
         try:
             while more:
                 page = []
+                await self._turn()
                 try:
-                    more = await self._call("list", self._deadlines.listing, fill)
+                    with store_call(self._runtime.tracer, "list", store=self.name):
+                        more = await self._call("list", self._deadlines.listing, fill)
                 except StoreError:
                     if page:
-                        yield read(page, self.name)
+                        # Where it broke off need not be where the last whole page ended.
+                        yield Listed(page, cursor)
                     raise
                 if page:
-                    yield read(page, self.name)
+                    yield Listed(page, cursor)
         finally:
             if isinstance(rows, AsyncGenerator):
                 with contextlib.suppress(StoreError):
@@ -291,92 +306,13 @@ class Gate:
 
         return await self._ask("after_forget", self._deadlines.delete, call)
 
-    async def _ask(
-        self,
-        operation: str,
-        seconds: float,
-        call: Callable[[], Awaitable[T]],
-        *,
-        before: Callable[[], None] = lambda: None,
-    ) -> T:
-        """Call the store through the limiter; turned away, wait as it says while the deadline lasts.
 
-        The slot is given back for the wait. Whoever takes it meanwhile may ask what a vendor counts
-        separately, a delete or a lookup, and is told by the store itself where not; with the slot
-        kept, sixteen waiting puts would hold up every question to it for half a minute.
-        """
-        budget = Budget(seconds)
-        while True:
-            try:
-                async with self._limiter:
-                    before()
-                    began = asyncio.get_running_loop().time()
-                    try:
-                        return await self._call(operation, budget.left, call)
-                    finally:
-                        budget.spend(asyncio.get_running_loop().time() - began)
-            except StoreThrottled as throttled:
-                wait = budget.wait_after(throttled)
-                if wait is None:
-                    raise
-            await self._runtime.sleep(wait)
-
-    async def _call(self, operation: str, seconds: float, call: Callable[[], Awaitable[T]]) -> T:
-        """Call the store; whatever it raises becomes one of our errors, without its text.
-
-        That includes what is no `Exception`: a panic in a vendor's Rust code, or a cancellation that
-        nobody asked for.
-        """
-        try:
-            async with asyncio.timeout(seconds):
-                return await call()
-        except _NOT_A_STORES:
-            raise
-        except asyncio.CancelledError as error:
-            if (task := asyncio.current_task()) is None or task.cancelling():
-                raise
-            problem = self._ours(operation, error)
-        except BaseException as error:
-            problem = self._ours(operation, error)
-        # Outside the handler, so that the vendor's exception does not travel along as the context.
-        raise problem
-
-    def _ours(self, operation: str, error: BaseException) -> CustodyError:
-        if operation == "put" and isinstance(error, InvalidInput | InvalidStore):
-            error.__cause__ = error.__context__ = None
-            return error.with_traceback(None)
-        if operation == "list" and isinstance(error, InvalidStore):
-            # Nothing was sent, and only the adapter's own words say what to do.
-            return StoreRefused(store=self.name, operation=operation, cause=str(error.fields["problem"]))
-        if isinstance(error, StoreThrottled):
-            wait = seconds_of(error)
-            return StoreThrottled(store=self.name, operation=operation, cause=_code(error), retry_after=wait)
-        kind: type[StoreError] = StoreUnavailable
-        if isinstance(error, NoProof):
-            kind = NoProof
-        elif isinstance(error, Terminal):
-            kind = StoreRefused
-        elif isinstance(error, StoreError) and not isinstance(error, Transient):
-            kind = StoreError
-        return kind(store=self.name, operation=operation, cause=_code(error))
+def _usable(cursor: object) -> str | None:
+    """Return a cursor that can be kept; with any other the listing cannot be taken up again."""
+    try:
+        return None if cursor is None else check_text(cursor, "cursor")
+    except InvalidInput:
+        return None
 
 
-def _code(error: BaseException) -> str:
-    """Return what may be kept of an error that was raised in a store's code."""
-    said = describe(error)
-    return said if _CODE.fullmatch(said) else type(error).__name__
-
-
-def describe(error: BaseException) -> str:
-    """Return an error's type and, where it has one, its numeric status; never its text."""
-    if isinstance(error, StoreError):
-        return str(error.fields.get("cause", type(error).__name__))
-    if isinstance(error, CustodyError):
-        return error.code
-    for name in ("status_code", "status", "code"):
-        status = None
-        with contextlib.suppress(Exception):  # a vendor's property may compute it, and fail
-            status = getattr(error, name, None)
-        if isinstance(status, int) and not isinstance(status, bool):
-            return f"{type(error).__name__} {status}"
-    return type(error).__name__
+__all__ = ["Deadlines", "Gate", "Shown", "Superseded", "describe"]

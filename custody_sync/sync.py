@@ -30,6 +30,7 @@ from custody_sync.retention import AgeFrom
 from custody_sync.runtime import Runtime
 from custody_sync.stores import Deadlines, Superseded
 from custody_sync.sync_mending import Mending
+from custody_sync.throttling import Pace
 
 T = TypeVar("T")
 
@@ -62,6 +63,7 @@ class Coordinator(Mending):
         deadlines: Deadlines | None = None,
         patience: Patience | None = None,
         superseded: Superseded | Mapping[str, Superseded] = "remove",
+        paces: Mapping[str, Pace] | None = None,
         validator_deadline: float = 5.0,
         settle_tries: int = 6,
         forget_key: bytes | None = None,
@@ -85,6 +87,7 @@ class Coordinator(Mending):
                 deadlines=deadlines,
                 patience=patience,
                 superseded=superseded,
+                paces=paces,
                 validator_deadline=validator_deadline,
                 settle_tries=settle_tries,
             )

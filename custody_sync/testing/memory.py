@@ -10,14 +10,15 @@ import asyncio
 import copy
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import count
 
 from custody_sync.errors import CustodyError, StoreRefused, StoreUnavailable
 from custody_sync.model import Capability, Entry, Fact, Hit, Json, Label, Level, Limits, Support
-from custody_sync.ports import Clock, Sleep
+from custody_sync.ports import Clock, Listed, Sleep
 from custody_sync.runtime import SystemClock
 from custody_sync.testing.misbehaviour import FOREVER, Faults, Operation
 
@@ -32,6 +33,8 @@ class _Held:
     value: Json
     metadata: Mapping[str, str | int]
     created_at: datetime
+    place: int
+    """Where it stands in a listing; no other entry has, or had, the same."""
     asked: int
     """How many questions had been asked when it was put, or, for a ghost, deleted."""
 
@@ -88,6 +91,7 @@ class MemoryStore:
         self._clock = clock if clock is not None else SystemClock()
         self._sleep = sleep
         self._ids = count(1)
+        self._places = count(1)
         self._held: dict[str, _Held] = {}
         self._ghosts: dict[str, _Held] = {}
         self._late: list[_LatePut] = []
@@ -144,9 +148,21 @@ class MemoryStore:
 
     async def list_entries(self) -> AsyncIterator[Entry]:
         """Yield every entry once, in pages over the keys that were held when the listing began."""
+        async with aclosing(self.list_pages()) as pages:
+            async for page in pages:
+                for entry in page.entries:
+                    yield entry
+
+    async def list_pages(self, after: str | None = None, until: str | None = None) -> AsyncGenerator[Listed]:
+        """Yield the same in pages; a cursor is the place of a page's last entry among all ever held."""
         self._begin("list_entries")
         await self._reply("list_entries")
-        keys = list(self._held)
+        first, last = int(after or 0), None if until is None else int(until)
+        keys = [
+            key
+            for key, held in self._held.items()
+            if held.place > first and (last is None or held.place <= last)
+        ]
         short = self.faults.take_short_listing()
         for start in range(0, len(keys), self._page_size):
             page = self._page(keys, start, short)
@@ -154,12 +170,13 @@ class MemoryStore:
                 page = [place for place in page if place >= start]
             if len(page) < min(self._page_size, len(keys) - start):
                 raise self._unavailable("list_entries", "a page came back short")
-            for place in page:
-                if self.faults.list_breaks_after is not None and place >= self.faults.list_breaks_after:
-                    raise self._unavailable("list_entries", "the listing broke off")
-                held = self._held.get(keys[place])
-                if held is not None:
-                    yield self._entry(held)
+            breaks = self.faults.list_breaks_after
+            shown = [place for place in page if breaks is None or place < breaks]
+            held = [self._held[keys[place]] for place in shown if keys[place] in self._held]
+            if held:
+                yield Listed([self._entry(one) for one in held], str(held[-1].place))
+            if len(shown) < len(page):
+                raise self._unavailable("list_entries", "the listing broke off")
 
     async def verify_deleted(self, entry: Entry) -> bool:
         """Return True only when neither the store nor its search index has the entry."""
@@ -224,6 +241,7 @@ class MemoryStore:
             value=text,
             metadata=dict(metadata or {}),
             created_at=self._clock.now(),
+            place=next(self._places),
             asked=self._asked,
         )
         return external_id
@@ -303,6 +321,7 @@ class MemoryStore:
                 value=copy.deepcopy(fact.value),
                 metadata=label.to_metadata(),
                 created_at=before.created_at if before is not None else self._clock.now(),
+                place=before.place if before is not None else next(self._places),
                 asked=self._asked,
             )
         return ids
