@@ -21,6 +21,7 @@ from custody_sync.removal import Mandate
 from custody_sync.results import ExpireResult, ForgetResult, ForgetWhereResult, HoldResult
 from custody_sync.retention import AGES, AgeFrom, Expiry, expire, read_windows
 from custody_sync.runtime import Runtime
+from custody_sync.signals.operations import traced
 from custody_sync.stores import Gate
 from custody_sync.subjects import Scope, SubjectErasure
 
@@ -42,6 +43,7 @@ class AsyncKeeping:
 
     # --- holds ------------------------------------------------------------------------------
 
+    @traced("hold")
     async def hold(
         self,
         fact_id: str,
@@ -81,6 +83,7 @@ class AsyncKeeping:
         await self._recorder.append(draft)
         return await self._held(fact, draft.hold_id)
 
+    @traced("release")
     async def release(
         self,
         fact_id: str,
@@ -118,6 +121,7 @@ class AsyncKeeping:
 
     # --- forgetting -------------------------------------------------------------------------
 
+    @traced("forget")
     async def forget(
         self,
         fact_id: str,
@@ -150,6 +154,7 @@ class AsyncKeeping:
         fact = await self._known_fact(fact_id)
         return await self._forgetter.forget(fact, order)
 
+    @traced("forget_where")
     async def forget_where(
         self,
         *,
@@ -198,6 +203,7 @@ class AsyncKeeping:
 
     # --- expiry -----------------------------------------------------------------------------
 
+    @traced("expire")
     async def expire(
         self,
         *,

@@ -14,7 +14,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from custody_sync.ports import Clock, FaultHook, Ids, Sleep
+from custody_sync.ports import Clock, FaultHook, Ids, Sleep, Tracer
 
 PIECE = 16
 PIECES = 64
@@ -82,7 +82,7 @@ def new_executor(name: str) -> Executor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """Time, ids, chance, threads and fault points, passed to a ledger and to a coordinator."""
+    """Time, ids, chance, threads, fault points and a tracer, passed to a ledger and to a coordinator."""
 
     clock: Clock = field(default_factory=SystemClock)
     ids: Ids = field(default_factory=SystemIds)
@@ -91,3 +91,5 @@ class Runtime:
     reach: FaultHook = no_faults
     executor: Callable[[str], Executor] = new_executor
     """Makes the executor of one blocking role (a ledger's writer, a ledger's readers)."""
+    tracer: Tracer | None = None
+    """Is told of every operation of a coordinator and every call to a store."""
