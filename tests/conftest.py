@@ -15,6 +15,7 @@ pytest_plugins = [
     "fix_custody",
     "fix_langgraph",
     "fix_ledger",
+    "fix_cut",
     "fix_arenas",
     "fix_mem0",
     "fix_package",

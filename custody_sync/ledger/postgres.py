@@ -25,6 +25,7 @@ from custody_sync.ledger.postgres_erasure import NOT_REACHED, NOT_VACUUMED, Eras
 from custody_sync.ledger.postgres_errors import is_lost, ledger_errors
 from custody_sync.ledger.postgres_notes import Notes
 from custody_sync.ledger.postgres_outstanding import OutstandingReads
+from custody_sync.ledger.postgres_plain import Plain
 from custody_sync.ledger.postgres_pool import Pool
 from custody_sync.ledger.postgres_reads import Reads
 from custody_sync.ledger.postgres_rows import Rows, check_keys
@@ -123,7 +124,7 @@ class PostgresStorage:
         self._reads, self._notes = Reads(location.schema), Notes(location.schema)
         self._outstanding = OutstandingReads(location.schema)
         self._rows = Rows(location.schema)
-        self._writer = Writer(self.name, pool, self._rows, runtime)
+        self._writer = Writer(self.name, pool, self._rows, Plain(location.schema, self._rows), runtime)
         self._group: LoopGroupWriter[Prepared] = LoopGroupWriter(self._writer.commit, self.name)
         self._eraser = Eraser(location, self._notes, runtime)
         self._ending: asyncio.Task[None] | None = None

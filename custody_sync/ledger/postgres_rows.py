@@ -93,22 +93,15 @@ class Rows:
 
     def __init__(self, schema: str) -> None:
         sql = statements("rows.sql", schema)
-        parts = {
-            "fact": prefixed("f", FACT),
-            "placement": prefixed("p", PLACEMENT),
-            "fact_columns": FACT,
-            "placement_columns": PLACEMENT,
-        }
-        self._sql = {
-            name: Statement.read(name, fill(statement, **parts).decode()) for name, statement in sql.items()
-        }
+        self._sql = {name: Statement.read(name, prefilled(statement)) for name, statement in sql.items()}
+        self.lock = self._sql["lock"].call({})
         self.prepare = "; ".join(statement.prepare() for statement in self._sql.values()).encode()
 
     def begin(self, drafts: Sequence[Prepared]) -> list[Call]:
         """Return what begins a transaction, takes the lock, and reads what a group depends on."""
         # In statements of their own, so that what is read is what the lock's last holder left.
         load, needed = self._loading(drafts)
-        return [BEGIN, self._sql["lock"].call({}), load.call(needed)]
+        return [BEGIN, self.lock, load.call(needed)]
 
     def _loading(self, drafts: Sequence[Prepared]) -> tuple[Statement, Mapping[str, Any]]:
         needs = Needs.of(drafts)
@@ -149,11 +142,7 @@ class Rows:
             "tx_time": last.tx_time,
             "hash": last.hash,
             "count": len(group.appended),
-            **_columns("e", 6, _logged(group)),
-            **_columns("s", 7, _sealed(group)),
-            **_columns("c", 3, _claims(state)),
-            **_columns("f", 18, _facts(group)),
-            **_columns("p", 9, _placements(state)),
+            **columns_of(group),
             **_columns("b", 2, ((str(block), str(seq)) for block, seq in state.touched.items())),
         }
         # What was there and changed is written anew.
@@ -197,6 +186,29 @@ class Rows:
                 "since": format_instant(group.now),
             }
             yield self._sql["note_erasure"].call(noted)
+
+
+def prefilled(statement: str, **parts: str) -> str:
+    """Return a statement with its lists of columns put in, and other constant parts."""
+    lists = {
+        "fact": prefixed("f", FACT),
+        "placement": prefixed("p", PLACEMENT),
+        "fact_columns": FACT,
+        "placement_columns": PLACEMENT,
+    }
+    return fill(statement, **lists, **parts).decode()
+
+
+def columns_of(group: Group) -> dict[str, str | int]:
+    """Return the rows that a group adds, as one array a column."""
+    state = group.state
+    return {
+        **_columns("e", 6, _logged(group)),
+        **_columns("s", 7, _sealed(group)),
+        **_columns("c", 3, _claims(state)),
+        **_columns("f", 18, _facts(group)),
+        **_columns("p", 9, _placements(state)),
+    }
 
 
 def prefixed(table: str, columns: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 import psycopg
@@ -21,6 +22,7 @@ from custody_sync.faultpoints import FaultPoint
 from custody_sync.ledger.chain import Prepared
 from custody_sync.ledger.checks import check_calendar
 from custody_sync.ledger.postgres_errors import is_lost, ledger_errors
+from custody_sync.ledger.postgres_plain import Plain, is_quiet
 from custody_sync.ledger.postgres_pool import Pool
 from custody_sync.ledger.postgres_rows import Rows, check_keys, read_loaded, read_row
 from custody_sync.ledger.postgres_wire import COMMIT, Call, execute
@@ -38,13 +40,15 @@ class Writer:
         name: what errors call the ledger.
         pool: where the connection comes from, and another one when it is lost.
         rows: the statements.
+        plain: those of groups that depend on nothing.
         runtime: clock and fault points.
     """
 
-    def __init__(self, name: str, pool: Pool, rows: Rows, runtime: Runtime) -> None:
+    def __init__(self, name: str, pool: Pool, rows: Rows, plain: Plain, runtime: Runtime) -> None:
         self._name = name
         self._pool = pool
         self._rows = rows
+        self._plain = plain
         self._runtime = runtime
         self._conn: AsyncConnection[Any] | None = None
         self._turn = asyncio.Lock()
@@ -53,18 +57,50 @@ class Writer:
         """Append a group and return what became of each draft: appended, an earlier event, or refused."""
         async with self._turn:
             with ledger_errors(self._name):
-                conn, state, at = await self._begin(drafts, tuple(Way))
-                try:
-                    group, loaded = self._group(state, at), frozenset(state.placements)
-                    results = [_admit(group, draft) for draft in drafts]
-                    changes = self._rows.write(group, loaded) if group.appended else []
-                    self._runtime.reach(FaultPoint.BEFORE_COMMIT)
-                except BaseException:
-                    await self._leave(conn)
-                    raise
-                await self._send(conn, changes)
+                results = await self._commit(drafts)
             self._runtime.reach(FaultPoint.AFTER_COMMIT)
             return results
+
+    async def _commit(self, drafts: Sequence[Prepared]) -> list[Any]:
+        attempt = self._plain.attempt(drafts, self._now())
+        if attempt is None or self._conn is None or not is_quiet(self._conn):
+            return await self._decide(drafts)
+        self._runtime.reach(FaultPoint.BEFORE_COMMIT)
+        try:
+            appended = await self._plain.send(self._conn, attempt)
+        except psycopg.Error as error:
+            if is_lost(error):
+                return await self._settle(drafts)
+            await self._leave(self._conn)
+        except BaseException:
+            await self._drop()
+            raise
+        else:
+            if appended is not None:
+                return list(appended)
+        return await self._decide(drafts)
+
+    async def _settle(self, drafts: Sequence[Prepared]) -> list[Any]:
+        """Append again what was sent with its COMMIT: events that were committed are found by their ids."""
+        await self._drop()
+        try:
+            return await self._decide(drafts)
+        except (psycopg.Error, errors.LedgerError):
+            throw(errors.OutcomeUnknown(name=self._name))
+
+    async def _decide(self, drafts: Sequence[Prepared]) -> list[Any]:
+        """Append a group that depends on what is there: the rules are asked under the lock."""
+        conn, state, at = await self._begin(drafts, tuple(Way))
+        try:
+            group, loaded = self._group(state, at), frozenset(state.placements)
+            results = [_admit(group, draft) for draft in drafts]
+            changes = self._rows.write(group, loaded) if group.appended else []
+            self._runtime.reach(FaultPoint.BEFORE_COMMIT)
+        except BaseException:
+            await self._leave(conn)
+            raise
+        await self._send(conn, changes)
+        return results
 
     async def restore(self, events: Sequence[Stored]) -> None:
         """Append events that were admitted before, as they are, right after the head.
@@ -100,7 +136,10 @@ class Writer:
     def _group(self, state: State, at: Position) -> Group:
         if at.tx_time is not None:
             check_calendar(at.tx_time, self._name, "its last event is of")
-        return Group(state, at, check_calendar(self._runtime.clock.now(), self._name, "its clock says"))
+        return Group(state, at, self._now())
+
+    def _now(self) -> datetime:
+        return check_calendar(self._runtime.clock.now(), self._name, "its clock says")
 
     async def _begin(
         self, drafts: Sequence[Prepared], stops: Sequence[Way]
@@ -121,11 +160,7 @@ class Writer:
     ) -> tuple[AsyncConnection[Any], State, Position]:
         conn = self._conn
         try:
-            if conn is None:
-                conn = self._conn = await self._pool.getconn()
-                # What psycopg prepares by itself it gives up after a ROLLBACK, and ours with it.
-                conn.prepare_threshold = None
-                await conn.execute(self._rows.prepare)
+            conn = await self._connect()
             state, at, mark = read_loaded(read_row(await execute(conn, calls)))
             if mark is not None and mark.way in stops:
                 raise mark.refusal(self._name)
@@ -134,6 +169,19 @@ class Writer:
             if conn is not None:
                 await self._leave(conn)
             raise
+
+    async def _connect(self) -> AsyncConnection[Any]:
+        """Return the connection, with all statements prepared on it."""
+        if self._conn is None:
+            conn = self._conn = await self._pool.getconn()
+            # What psycopg prepares by itself it gives up after a ROLLBACK, and ours with it.
+            conn.prepare_threshold = None
+            try:
+                await conn.execute(self._rows.prepare + b"; " + self._plain.prepare)
+            except BaseException:
+                await self._drop()
+                raise
+        return self._conn
 
     async def _send(self, conn: AsyncConnection[Any], changes: Sequence[Call]) -> None:
         try:
