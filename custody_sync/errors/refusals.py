@@ -150,6 +150,12 @@ class AlreadyPlaced(Refused):
     code = "already_placed"
 
 
+class NotPlaced(Refused):
+    """Entry {external_id} in store {store!r} is no current placement of fact {fact_id}; nothing can replace it."""
+
+    code = "not_placed"
+
+
 class StillBelieved(Refused):
     """Fact {fact_id} is believed and {external_id} in store {store!r} is its placement; it is not due for removal."""
 

@@ -16,9 +16,10 @@ from custody_sync.ledger.checks import check_calendar
 from custody_sync.ledger.outstanding import About, Backlog, Removed, RemovedCount
 from custody_sync.ledger.rows import Derived
 from custody_sync.ledger.sqlite_asof import as_of
+from custody_sync.ledger.sqlite_comparing import compare, held, lacking
 from custody_sync.ledger.sqlite_derived import blocks, derived
 from custody_sync.ledger.sqlite_structure import structure
-from custody_sync.ledger.storage import Account, AsOf, Mark, Note, Unaccounted, Way
+from custody_sync.ledger.storage import Account, AsOf, Compared, Held, Mark, Note, Unaccounted, Way
 from custody_sync.model import Event, Fact, Head, Page, Placement, PlacementState, Standing
 from custody_sync.runtime import Runtime
 
@@ -140,6 +141,22 @@ class Answering(ABC):
         now = self._runtime.clock.now()
         found: list[Unaccounted] = await self._read(reads.unaccounted, store, dict(pairs), keep, now)
         return found
+
+    async def compare(self, store: str, listed: Mapping[str, str], keep: bool) -> list[Compared]:
+        """Say of every listed entry what there is on it."""
+        now = self._runtime.clock.now()
+        found: list[Compared] = await self._read(compare, store, dict(listed), keep, now)
+        return found
+
+    async def held(self, store: str, limit: int, after: int) -> Page[Held]:
+        """Return a store's current placements, a page at a time."""
+        page: Page[Held] = await self._read(held, store, limit, after, self._runtime.clock.now())
+        return page
+
+    async def lacking(self, store: str, limit: int, after: int) -> Page[str]:
+        """Return the facts that a store lacks, a page at a time."""
+        page: Page[str] = await self._read(lacking, store, limit, after, self._runtime.clock.now())
+        return page
 
     async def removed_facts(self, about: About, limit: int, after: int) -> Page[Removed]:
         """Return facts of which something had to go, a page at a time."""

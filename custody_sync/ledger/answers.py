@@ -9,7 +9,7 @@ from typing import Any
 
 from custody_sync.canonical import parse
 from custody_sync.ledger.chain import SECTIONS, commit, read_event, read_evidence
-from custody_sync.ledger.storage import Account, Mark, Note, Unaccounted, Way
+from custody_sync.ledger.storage import Account, Compared, Held, Mark, Note, Unaccounted, Way
 from custody_sync.model import (
     Event,
     Fact,
@@ -32,6 +32,7 @@ ANSWERED = (
 
 STANDINGS = {standing.value: standing for standing in Standing}
 """A look-up takes a fifth of what making a member of an enumeration takes."""
+_STATES = {state.value: state for state in PlacementState}
 _PROVENANCES = {provenance.value: provenance for provenance in Provenance}
 
 NO_EVENT = Head(0, None, "0" * 64)
@@ -159,6 +160,29 @@ def unaccounted_of(
         None if state is None else PlacementState(state),
         owner,
     )
+
+
+def compared_of(external_id: str, row: Row) -> Compared:
+    """Return what there is on one listed entry.
+
+    The row is of the standing, then place, owner, state and whether it is current, then `ANSWERED` where
+    it is. A batch has ten thousand, so what is the same for all of them is done here and not in a call.
+    """
+    standing, place, owner, state, current, *fact = row
+    return Compared(
+        external_id,
+        place,
+        owner,
+        None if place is None else _STATES[state],
+        Standing.UNKNOWN if standing is None else STANDINGS[standing],
+        bool(current),
+        fact_of(fact, fact[12] or 0) if current else None,
+    )
+
+
+def held_of(row: Row) -> Held:
+    """Return the placement of (place, then the columns of `placement_of`)."""
+    return Held(row[0], placement_of(row[1:]))
 
 
 def note_of(row: Row) -> Note:

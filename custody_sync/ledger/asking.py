@@ -15,7 +15,7 @@ from custody_sync.canonical import (
 )
 from custody_sync.errors import InvalidInput, LedgerBroken
 from custody_sync.ledger.outstanding import Outstanding
-from custody_sync.ledger.storage import Account, AsOf, Storage, Unaccounted
+from custody_sync.ledger.storage import Account, AsOf, Compared, Held, Storage, Unaccounted
 from custody_sync.model import Event, Fact, Head, Page, Placement, PlacementState, Standing
 
 MAX_PAGE = 10_000
@@ -158,6 +158,37 @@ class Asking(Outstanding):
         _check_strings(pairs.keys(), "pairs")
         _check_strings(pairs.values(), "pairs")
         return await self._storage.unaccounted(store, pairs, keep)
+
+    async def compare(self, store: str, listed: Mapping[str, str], keep: bool = False) -> list[Compared]:
+        """Say of every listed entry what there is on it; those that are current come with their facts.
+
+        One answer an entry, in the order given.
+
+        Args:
+            store: the store's name.
+            listed: external id → fact id, or "" of an entry without our label, as the store listed them.
+            keep: whether the store's policy keeps entries of superseded facts.
+        """
+        check_name(store, "store")
+        _check_strings(listed.keys(), "listed")
+        _check_strings(listed.values(), "listed")
+        return await self._storage.compare(store, listed, keep)
+
+    async def held(self, store: str, *, limit: int = 1000, after: int | None = None) -> Page[Held]:
+        """Return a store's current placements, kept ones included, of facts whose validity is not over.
+
+        They come in the order in which they were put on record.
+        """
+        check_name(store, "store")
+        return await self._storage.held(store, check_limit(limit), _check_after(after))
+
+    async def lacking(self, store: str, *, limit: int = 1000, after: int | None = None) -> Page[str]:
+        """Return the ids of facts that are believed now and that a store has no current placement of.
+
+        Claims that nobody confirmed are not believed. Facts come in the order they were written.
+        """
+        check_name(store, "store")
+        return await self._storage.lacking(store, check_limit(limit), _check_after(after))
 
     async def head(self) -> Head:
         """Return the last committed event's place, time and hash."""

@@ -25,7 +25,7 @@ from custody_sync.ledger.drafts import (
     Repair,
     Retract,
 )
-from custody_sync.ledger.rows import FactRow, PlacementRow
+from custody_sync.ledger.rows import FactRow, Key, PlacementRow
 from custody_sync.model import (
     Event,
     EventKind,
@@ -168,7 +168,7 @@ def erasable(draft: Draft) -> Iterator[tuple[str, Mapping[str, Json], str]]:
         yield "identity", {"reason": draft.reason}, f'{{"reason":{quoted(draft.reason)}}}'
     if isinstance(draft, _PLACING):
         if draft.placements:
-            yield "refs", *_refs(draft.placements)
+            yield "refs", *_refs(draft.placements, draft.replaces if isinstance(draft, Place) else ())
     elif isinstance(draft, Remove | Repair) and draft.external_id is not None:
         form = f'{{"external_id":{quoted(draft.external_id)},"scope":{quoted(draft.scope)}}}'
         yield "refs", {"external_id": draft.external_id, "scope": draft.scope}, form
@@ -189,7 +189,7 @@ def _content(draft: Assert) -> tuple[Mapping[str, Json], str]:
     return parse(form), form
 
 
-def _refs(placements: tuple[Placement, ...]) -> tuple[Mapping[str, Json], str]:
+def _refs(placements: tuple[Placement, ...], replaces: tuple[Key, ...]) -> tuple[Mapping[str, Json], str]:
     refs: list[Json] = []
     forms: list[str] = []
     for p in placements:
@@ -201,14 +201,18 @@ def _refs(placements: tuple[Placement, ...]) -> tuple[Mapping[str, Json], str]:
             f'{{"external_id":{quote(p.external_id)},"scope":{quoted(p.scope)},'
             f'"store":{quote(p.store)},"stored_at":{quoted(stored_at)}}}'
         )
-    return {"placements": refs}, f'{{"placements":[{",".join(forms)}]}}'
+    if not replaces:
+        return {"placements": refs}, f'{{"placements":[{",".join(forms)}]}}'
+    replaced: list[Json] = [{"external_id": external_id, "store": store} for store, external_id in replaces]
+    fields: dict[str, Json] = {"placements": refs, "replaces": replaced}
+    return fields, canonical_plain(fields)
 
 
 def lasting(draft: Draft) -> dict[str, Json]:
     """Return what stays of a draft for ever, erasures or not."""
     if isinstance(draft, Assert):
         fact = draft.fact
-        return {
+        data: dict[str, Json] = {
             "kept": list(draft.kept),
             "provenance": fact.provenance.value,
             "stores": _stores(draft.placements),
@@ -216,6 +220,9 @@ def lasting(draft: Draft) -> dict[str, Json]:
             "valid_from": format_instant(fact.valid_from),
             "valid_to": None if fact.valid_to is None else format_instant(fact.valid_to),
         }
+        if draft.adopted:
+            data["adopted"] = True
+        return data
     if isinstance(draft, Confirm):
         return {"kept": list(draft.kept), "stores": _stores(draft.placements)}
     if isinstance(draft, Place):

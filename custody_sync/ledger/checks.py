@@ -57,6 +57,8 @@ def check_draft(draft: Draft) -> None:
         check_fact(draft.fact)
         check_verified(draft.fact)
         check_optional(draft.request, "request")
+        if type(draft.adopted) is not bool:
+            raise InvalidInput(field="adopted", problem="must be true or false")
     else:
         check_name(draft.fact_id, "fact_id")
         check_name(draft.actor, "actor")
@@ -77,8 +79,10 @@ def check_draft(draft: Draft) -> None:
         _check_entry(draft)
     elif isinstance(draft, Forget):
         _check_forget(draft)
+    elif isinstance(draft, Place):
+        _check_replaced(draft)
     else:
-        assert isinstance(draft, Place | Retract)  # noqa: S101  # nothing of their own to check
+        assert isinstance(draft, Retract)  # noqa: S101  # nothing of its own to check
 
 
 def check_fact(fact: Fact) -> None:
@@ -134,6 +138,17 @@ def _check_placement(placement: Placement, fact_id: str) -> None:
         check_text(placement.scope, "scope")
     if placement.stored_at is not None:
         check_instant(placement.stored_at, "stored_at")
+
+
+def _check_replaced(draft: Place) -> None:
+    """Refuse to let go of an entry for which its store gets no other one: the fact would be missing there."""
+    if len(draft.replaces) > MAX_PLACEMENTS:
+        raise InvalidInput(field="replaces", problem=f"are more than {MAX_PLACEMENTS}")
+    stores = {placement.store for placement in draft.placements}
+    for store, external_id in draft.replaces:
+        _check_external_id(external_id)
+        if check_name(store, "store") not in stores:
+            raise InvalidInput(field="replaces", problem="names a store that gets no other entry")
 
 
 def _check_entry(draft: Remove | Repair) -> None:

@@ -25,6 +25,8 @@ class Assert:
     """Stores whose policy keeps the entries of a superseded predecessor."""
     request: str | None = None
     """Digest of the request behind an idempotency key."""
+    adopted: bool = False
+    """Whether the stores held these entries before anybody knew of the fact, so that they may be old."""
 
     @property
     def fact_id(self) -> str:
@@ -115,6 +117,8 @@ class Place(_Act):
     """A believed fact was put into a store again."""
 
     placements: tuple[Placement, ...]
+    replaces: tuple[tuple[str, str], ...] = ()
+    """(Store, external id) of entries of the fact that have to go, since these came in their place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,12 +38,12 @@ from custody_sync.ledger.postgres_schema import (
     new_identity,
     prepare_session,
 )
-from custody_sync.ledger.postgres_url import CONNECT_TIMEOUT, Location
+from custody_sync.ledger.postgres_url import Location
 from custody_sync.ledger.postgres_writing import Writer
 from custody_sync.ledger.replaying import Stored
 from custody_sync.ledger.rows import Derived
 from custody_sync.ledger.rules import Group, event_of
-from custody_sync.ledger.storage import Account, AsOf, Identity, Mark, Note, Unaccounted
+from custody_sync.ledger.storage import Account, AsOf, Compared, Held, Identity, Mark, Note, Unaccounted
 from custody_sync.model import Erasure, Event, Fact, Head, Page, Placement, PlacementState, Standing
 from custody_sync.runtime import Runtime
 
@@ -90,7 +90,9 @@ async def open_postgres(
         kwargs={"autocommit": True, **location.parameters},
         min_size=1,
         max_size=MAX_CONNECTIONS,
-        timeout=CONNECT_TIMEOUT,
+        timeout=location.patience,
+        # After an outage nobody waits out a delay that has doubled for minutes: whoever asks begins anew.
+        reconnect_timeout=location.patience,
         configure=prepare_session,
     )
     return PostgresStorage(location, pool, writable, known, runtime)
@@ -254,6 +256,19 @@ class PostgresStorage:
         """Return the listed entries that are not current placements."""
         now = self._runtime.clock.now()
         return await self._read(self._reads.unaccounted, store, dict(pairs), keep, now)
+
+    async def compare(self, store: str, listed: Mapping[str, str], keep: bool) -> list[Compared]:
+        """Say of every listed entry what there is on it."""
+        now = self._runtime.clock.now()
+        return await self._read(self._reads.compare, store, dict(listed), keep, now)
+
+    async def held(self, store: str, limit: int, after: int) -> Page[Held]:
+        """Return a store's current placements, a page at a time."""
+        return await self._read(self._reads.held, store, limit, after, self._runtime.clock.now())
+
+    async def lacking(self, store: str, limit: int, after: int) -> Page[str]:
+        """Return the facts that a store lacks, a page at a time."""
+        return await self._read(self._reads.lacking, store, limit, after, self._runtime.clock.now())
 
     async def removed_facts(self, about: About, limit: int, after: int) -> Page[Removed]:
         """Return facts of which something had to go, a page at a time."""

@@ -16,10 +16,12 @@ from custody_sync.ledger.answers import (
     NO_EVENT,
     Row,
     account_of,
+    compared_of,
     event_at,
     exported,
     fact_of,
     head_of,
+    held_of,
     placement_of,
     unaccounted_of,
 )
@@ -27,7 +29,7 @@ from custody_sync.ledger.postgres_rows import as_json, prefixed
 from custody_sync.ledger.postgres_schema import steps
 from custody_sync.ledger.postgres_sql import fill, read_script, statements
 from custody_sync.ledger.rows import FACT, PLACEMENT, Derived, fact_row, placement_row
-from custody_sync.ledger.storage import Account, AsOf, Unaccounted
+from custody_sync.ledger.storage import Account, AsOf, Compared, Held, Unaccounted
 from custody_sync.model import (
     Event,
     Fact,
@@ -101,8 +103,7 @@ class Reads:
         claimed = f" OR ({self._sql['claimed']})" if question.include_claimed else ""
         condition = f"(({self._sql['believed']}){claimed})"
         anyone = self._sql["any"].replace("{condition}", condition)
-        names = ["live", "not_yet_covered", *(["waiting"] if question.include_claimed else [])]
-        unchanged = [self._sql[name].replace("{believed}", self._sql["believed"]) for name in names]
+        unchanged = self._unchanged("live", "not_yet_covered", *(["waiting"] * question.include_claimed))
         if question.tx_at is None and question.valid_at is None:
             return _together(unchanged)
         if question.valid_at is not None or question.space is not None or question.subject is not None:
@@ -113,6 +114,10 @@ class Reads:
         sets += [select.replace("{filters}", f"{{filters}}{here} AND NOT r.changed") for select in unchanged]
         bits = str(places.BLOCK_BITS)
         return self._sql["past"].replace("{bits}", bits).replace("{sets}", _together(sets))
+
+    def _unchanged(self, *names: str) -> list[str]:
+        """Return selects of who is believed where nothing has changed since."""
+        return [self._sql[name].replace("{believed}", self._sql["believed"]) for name in names]
 
     async def get(self, conn: AsyncConnection[Any], fact_id: str) -> Fact | None:
         """Return one fact whatever its state."""
@@ -208,6 +213,44 @@ class Reads:
             unaccounted_of(listed[place], pairs[listed[place]], *found)
             for place, *found in await self._rows(conn, "unaccounted", asked)
         ]
+
+    async def compare(
+        self, conn: AsyncConnection[Any], store: str, listed: Mapping[str, str], keep: bool, now: datetime
+    ) -> list[Compared]:
+        """Say of every listed entry what there is on it, in the order given."""
+        entries = [
+            {
+                "place": place,
+                "external_id": _askable(external_id),
+                "fact_id": fact_id if is_text(fact_id) else None,
+            }
+            for place, (external_id, fact_id) in enumerate(listed.items())
+        ]
+        asked = {"entries": as_json(entries), "store": store, "keep": keep, "now": format_instant(now)}
+        rows = await self._rows(conn, "compare", asked)
+        return [compared_of(external_id, row[1:]) for external_id, row in zip(listed, rows, strict=True)]
+
+    async def held(
+        self, conn: AsyncConnection[Any], store: str, limit: int, after: int, now: datetime
+    ) -> Page[Held]:
+        """Return a page of a store's current placements in order of place."""
+        asked = {"store": store, "now": format_instant(now), "after": after, "limit": limit + 1}
+        head, rows = _split(await self._rows(conn, "held", asked))
+        found = [held_of(row) for row in rows[:limit]]
+        return Page(found, head=head, next=found[-1].place if len(rows) > limit else None)
+
+    async def lacking(
+        self, conn: AsyncConnection[Any], store: str, limit: int, after: int, now: datetime
+    ) -> Page[str]:
+        """Return a page of the facts believed now that a store has no current placement of."""
+        asked = {"store": store, "now": format_instant(now), "after": after, "limit": limit + 1}
+        selects = self._unchanged("live", "not_yet_covered")
+        sets = _together(selects).replace("{filters}", f" {self._sql['no_placement']}")
+        head, rows = _split(await self._rows(conn, "lacking", asked, sets=sets))
+        found = rows[:limit]
+        return Page(
+            [fact_id for _, fact_id in found], head=head, next=found[-1][0] if len(rows) > limit else None
+        )
 
     async def derived(self, conn: AsyncConnection[Any], limit: int, after: str) -> tuple[Head, list[Derived]]:
         """Return what is kept on the fact ids after a given one, and the head of the same moment.

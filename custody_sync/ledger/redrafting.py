@@ -135,6 +135,7 @@ def _assert(stored: Stored, data: Mapping[str, Any]) -> Draft:
         placements=_placements(stored),
         kept=tuple(data["kept"]),
         request=content.get("request"),
+        adopted=data.get("adopted", False),
     )
 
 
@@ -148,6 +149,15 @@ def _placements(stored: Stored) -> tuple[Placement, ...]:
             stored_at=read_instant(ref["stored_at"]),
         )
         for ref in _fields(stored, "refs").get("placements", ())
+    )
+
+
+def _place(stored: Stored, _: Mapping[str, Any]) -> Draft:
+    replaced = _fields(stored, "refs").get("replaces", ())
+    return Place(
+        **_act(stored),
+        placements=_placements(stored),
+        replaces=tuple((entry["store"], entry["external_id"]) for entry in replaced),
     )
 
 
@@ -200,6 +210,6 @@ _DRAFTS: dict[EventKind, Callable[[Stored, Mapping[str, Any]], Draft]] = {
     EventKind.RELEASE: lambda stored, data: Release(**_reasoned(stored), hold_id=data["hold_id"]),
     EventKind.FORGET: _forget,
     EventKind.REPAIR: _repair,
-    EventKind.PLACE: lambda stored, _: Place(**_act(stored), placements=_placements(stored)),
+    EventKind.PLACE: _place,
     EventKind.REMOVE: _remove,
 }

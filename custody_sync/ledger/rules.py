@@ -92,7 +92,7 @@ class Group(Consequences):
             row.root = target.root
         if target is not None:
             self._check_replacement(row, target)
-        self._check_placements(draft.placements, fact.fact_id)
+        self._check_placements(draft.placements, fact.fact_id, may_be_old=draft.adopted)
         self.state.claims[fact.fact_id] = Standing.ASSERTED
         self.state.new_claims[fact.fact_id] = (Standing.ASSERTED, seq)
         self.state.new_facts[fact.fact_id] = row
@@ -204,12 +204,16 @@ class Group(Consequences):
         row = self._asserted(draft.fact_id)
         if not row.live or self._ended(row.valid_to):
             raise errors.NotBelieved(fact_id=draft.fact_id)
+        replaced = [self._replaced(draft.fact_id, *key) for key in draft.replaces]
+        stores = {p.store for p in draft.placements}
         for held in self.state.placements_of(draft.fact_id):
-            if held.state is PlacementState.HELD and held.store in {p.store for p in draft.placements}:
+            if held.state is PlacementState.HELD and held.store in stores and held.key not in draft.replaces:
                 raise errors.AlreadyPlaced(store=held.store, fact_id=draft.fact_id)
         self._check_placements(draft.placements, draft.fact_id)
+        for placement in replaced:
+            self.state.move(placement, PlacementState.DUE)
         self._hold_placements(prepared.placements, row, seq)
-        self.state.settle(row.fact_id, {p.store for p in draft.placements})
+        self.state.settle(row.fact_id, stores)
 
     def _remove(self, prepared: Prepared, draft: Remove, seq: int) -> None:
         if draft.fact_id not in self.state.claims:
@@ -282,13 +286,21 @@ class Group(Consequences):
     def _is_on_its_way(self, stored_at: datetime | None) -> bool:
         return stored_at is None or stored_at > self.now - REPAIR_MIN_AGE
 
-    def _check_placements(self, placements: tuple[Placement, ...], fact_id: str) -> None:
+    def _replaced(self, fact_id: str, store: str, external_id: str) -> PlacementRow:
+        row = self.state.placements.get((store, external_id, fact_id))
+        if row is None or row.state not in (PlacementState.HELD, PlacementState.KEPT):
+            raise errors.NotPlaced(fact_id=fact_id, store=store, external_id=external_id)
+        return row
+
+    def _check_placements(
+        self, placements: tuple[Placement, ...], fact_id: str, *, may_be_old: bool = False
+    ) -> None:
         for p in placements:
             rows = self.state.found_at.get((p.store, p.external_id), ())
             for row in rows:
                 if row.fact_id != fact_id:
                     raise errors.SharedEntry(store=p.store, external_id=p.external_id, fact_id=row.fact_id)
-            if rows or self._is_stale(p.stored_at):
+            if rows or (self._is_stale(p.stored_at) and not may_be_old):
                 raise errors.StalePlacement(store=p.store, external_id=p.external_id, fact_id=fact_id)
 
     def _check_owner(self, store: str, external_id: str, fact_id: str) -> None:

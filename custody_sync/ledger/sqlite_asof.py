@@ -85,20 +85,27 @@ def _spans(conn: sqlite3.Connection, question: AsOf, at: Head, parameters: dict[
     if at.tx_time is not None and parameters["valid_at"] < format_instant(at.tx_time):
         yield Span(question.after, None, any_of)
     elif question.tx_at is None or head(conn).seq == at.seq:
-        yield Span(question.after, None, _unchanged(conn, question, parameters))
+        yield Span(
+            question.after, None, unchanged(conn, parameters, include_claimed=question.include_claimed)
+        )
     elif question.space is not None or question.subject is not None or not _has_blocks(conn):
         yield Span(question.after, None, any_of)
     else:
-        kinds = _unchanged(conn, question, parameters)
+        kinds = unchanged(conn, parameters, include_claimed=question.include_claimed)
         for first, last, changed in _runs(conn, question.after, at.seq):
             after = max(question.after, (first << places.BLOCK_BITS) - 1)
             yield Span(after, ((last + 1) << places.BLOCK_BITS) - 1, any_of if changed else kinds)
 
 
-def _unchanged(conn: sqlite3.Connection, question: AsOf, parameters: dict[str, Any]) -> list[str]:
-    """Return the conditions that hold where nothing has changed since the instant asked about."""
+def unchanged(
+    conn: sqlite3.Connection, parameters: dict[str, Any], *, include_claimed: bool = False
+) -> list[str]:
+    """Return the conditions that hold where nothing has changed since the instant asked about.
+
+    Whoever is believed meets exactly one of them.
+    """
     kinds = [_LIVE]
-    if question.include_claimed:
+    if include_claimed:
         kinds.append(_WAITING)
     if conn.execute(f"SELECT EXISTS (SELECT 1 {_LATER})", parameters).fetchone()[0]:
         kinds.append(_NOT_YET_COVERED)

@@ -32,7 +32,7 @@ from custody_sync.model import (
     format_instant,
 )
 
-_PLACEMENT = "store, external_id, fact_id, scope, stored_at, state, outcome"
+PLACEMENT = "store, external_id, fact_id, scope, stored_at, state, outcome"
 
 _SUPERSEDED = """
 SELECT e.tx_time FROM facts d JOIN events e ON e.seq = d.effect_seq
@@ -52,7 +52,7 @@ def head(conn: sqlite3.Connection) -> Head:
     return head_of(at)
 
 
-def _present(conn: sqlite3.Connection, now: datetime) -> str:
+def present(conn: sqlite3.Connection, now: datetime) -> str:
     """Return the later of the clock and the head: what has ended does not go on when a clock goes back."""
     (tx_time,) = conn.execute("SELECT tx_time FROM head").fetchone()
     return max(format_instant(now), tx_time or "")
@@ -149,7 +149,7 @@ def known(conn: sqlite3.Connection, ids: list[str]) -> dict[str, Standing]:
 
 def placements(conn: sqlite3.Connection, fact_id: str) -> list[Placement]:
     """Return a fact's placements in the order they were made."""
-    query = f"SELECT {_PLACEMENT} FROM placements WHERE fact_id = ? ORDER BY id"
+    query = f"SELECT {PLACEMENT} FROM placements WHERE fact_id = ? ORDER BY id"
     return [placement_of(row) for row in conn.execute(query, (fact_id,))]
 
 
@@ -160,7 +160,7 @@ def placements_in(
     # Literal states let SQLite use the partial indexes; they come from the enum.
     wanted = ", ".join(f"'{PlacementState(state).value}'" for state in states)
     rows = conn.execute(
-        f"SELECT {_PLACEMENT}, id FROM placements WHERE state IN ({wanted}) AND id > ? ORDER BY id LIMIT ?",
+        f"SELECT {PLACEMENT}, id FROM placements WHERE state IN ({wanted}) AND id > ? ORDER BY id LIMIT ?",
         (after, limit + 1),
     ).fetchall()
     more = len(rows) > limit
@@ -173,9 +173,9 @@ def placements_in(
 def ended(conn: sqlite3.Connection, store: str, limit: int, after: int, now: datetime) -> Page[Placement]:
     """Return a page of a store's current placements of facts whose validity is over."""
     rows = conn.execute(
-        f"SELECT {_PLACEMENT}, id FROM placements WHERE store = ? AND state IN ('held', 'kept') "
+        f"SELECT {PLACEMENT}, id FROM placements WHERE store = ? AND state IN ('held', 'kept') "
         "AND until <= ? AND id > ? ORDER BY id LIMIT ?",
-        (store, _present(conn, now), after, limit + 1),
+        (store, present(conn, now), after, limit + 1),
     ).fetchall()
     more = len(rows) > limit
     rows = rows[:limit]
@@ -197,7 +197,7 @@ def owed(
         "fact": fact_id,
         "after_fact": after[0],
         "after_store": after[1],
-        "now": _present(conn, now),
+        "now": present(conn, now),
         "n": limit,
     }
     return list(conn.execute(query, parameters))
@@ -229,7 +229,7 @@ def unaccounted(
         # No fact has an empty id, so it stands for one that cannot be.
         asked = {key: fact_id if is_text(fact_id) else "" for key, fact_id in pairs.items() if is_text(key)}
         text = json.dumps(asked)
-    parameters = {"pairs": text, "store": store, "keep": keep, "now": _present(conn, now)}
+    parameters = {"pairs": text, "store": store, "keep": keep, "now": present(conn, now)}
     found = [
         unaccounted_of(external_id, pairs[external_id], standing, state, owner)
         for external_id, standing, state, owner in conn.execute(query, parameters)

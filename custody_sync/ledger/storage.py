@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from custody_sync.errors import InvalidInput, LedgerArriving, LedgerError, LedgerMoved, MissingExtra
 from custody_sync.ledger.chain import Prepared
 from custody_sync.ledger.outstanding import OutstandingStorage
+from custody_sync.ledger.questions import Account, AsOf, Compared, Held, Unaccounted
 from custody_sync.ledger.replaying import Stored
 from custody_sync.ledger.rows import Derived
 from custody_sync.model import Erasure, Event, Fact, Head, Page, Placement, PlacementState, Standing
@@ -32,39 +33,6 @@ class Note:
     holder: str | None = None
     since: datetime
     expires_at: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AsOf:
-    """An as-of question in full; None in a filter means any."""
-
-    space: str | None = None
-    subject: str | None = None
-    predicate: str | None = None
-    valid_at: datetime | None = None
-    tx_at: datetime | None = None
-    include_claimed: bool = False
-    limit: int = 100
-    after: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
-    """What a ledger has on one fact, without its value."""
-
-    seq: int
-    fact_id: str
-    space: str
-    subject: str
-    predicate: str
-    learned_at: datetime
-    superseded_at: datetime | None
-    """When the ledger learned of the link that covers it; None while none does."""
-    retracted: bool
-    forgotten: bool
-    identity_gone: bool
-    holds: tuple[str, ...]
-    """The holds that stand, sorted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,18 +79,6 @@ class Mark:
         if self.way is Way.TO:
             return f"it was moved to {self.place}"
         return f"the move from {self.place} to here is not complete; run it again"
-
-
-@dataclass(frozen=True, slots=True)
-class Unaccounted:
-    """A listed entry that is not a current placement: what the ledger knows of its id and of itself."""
-
-    external_id: str
-    fact_id: str
-    standing: Standing
-    state: PlacementState | None
-    owner: str | None
-    """The fact the ledger has on record for this external id."""
 
 
 class Storage(OutstandingStorage, Protocol):
@@ -213,6 +169,18 @@ class Storage(OutstandingStorage, Protocol):
 
     async def unaccounted(self, store: str, pairs: Mapping[str, str], keep: bool) -> list[Unaccounted]:
         """Of listed entries (external id → fact id) return those that are not current placements."""
+        ...
+
+    async def compare(self, store: str, listed: Mapping[str, str], keep: bool) -> list[Compared]:
+        """Say of every listed entry (external id → fact id) what there is on it, in the order given."""
+        ...
+
+    async def held(self, store: str, limit: int, after: int) -> Page[Held]:
+        """Return a store's current placements in order of place."""
+        ...
+
+    async def lacking(self, store: str, limit: int, after: int) -> Page[str]:
+        """Return the facts believed now of which a store holds no placement, in the order of the log."""
         ...
 
     async def head(self) -> Head:
@@ -360,6 +328,8 @@ __all__ = [
     "USES",
     "Account",
     "AsOf",
+    "Compared",
+    "Held",
     "Identity",
     "Mark",
     "Note",

@@ -153,6 +153,46 @@ WHERE p.id IS NULL OR NOT (
 )
 ORDER BY e.place
 
+-- Of an entry without our label the fact id is empty, and of one whose id no ledger can hold it is null.
+-- name: compare
+SELECT e.place, CASE WHEN f.seq IS NULL OR e.fact_id = ''
+        THEN (SELECT c.standing FROM custody_sync.claims c WHERE c.fact_id = e.fact_id COLLATE "C")
+        ELSE 'asserted' END,
+    p.id, p.fact_id, p.state, f.seq IS NOT NULL, {fact}
+FROM json_to_recordset(%(entries)s::json) AS e(place integer, external_id text, fact_id text)
+CROSS JOIN (SELECT greatest(%(now)s, tx_time) AS now FROM custody_sync.head WHERE one = 1) h
+LEFT JOIN LATERAL (
+    SELECT * FROM custody_sync.placements o
+    WHERE hashtextextended(o.external_id, 0) = hashtextextended(e.external_id, 0)
+    AND o.store = %(store)s AND o.external_id = e.external_id COLLATE "C"
+    ORDER BY o.state = 'gone', o.fact_id IS DISTINCT FROM e.fact_id COLLATE "C", o.id DESC LIMIT 1
+) p ON true
+LEFT JOIN custody_sync.facts f ON f.fact_id = p.fact_id AND e.fact_id IN (p.fact_id, '')
+    AND (p.state = 'held' OR (p.state = 'kept' AND %(keep)s)) AND (p.until IS NULL OR p.until > h.now)
+LEFT JOIN custody_sync.sealed s ON s.seq = f.seq ORDER BY e.place
+
+-- name: held
+SELECT h.seq, h.tx_time, h.hash, p.* FROM custody_sync.head h LEFT JOIN LATERAL (
+    SELECT p.id, {placement} FROM custody_sync.placements p
+    WHERE p.store = %(store)s AND p.state IN ('held', 'kept') AND p.id > %(after)s
+    AND (p.until IS NULL OR p.until > greatest(%(now)s, h.tx_time)) ORDER BY p.id LIMIT %(limit)s
+) p ON true WHERE h.one = 1 ORDER BY p.id
+
+-- name: lacking
+WITH at AS (
+    SELECT seq, tx_time, hash, greatest(%(now)s, tx_time) COLLATE "C" AS valid_at
+    FROM custody_sync.head WHERE one = 1
+)
+SELECT at.seq, at.tx_time, at.hash, f.seq, f.fact_id FROM at LEFT JOIN LATERAL (
+    SELECT * FROM ({sets}) u ORDER BY seq LIMIT %(limit)s
+) f ON true ORDER BY f.seq
+
+-- name: no_placement
+ AND f.seq > %(after)s AND NOT EXISTS (
+    SELECT FROM custody_sync.placements p
+    WHERE p.fact_id = f.fact_id AND p.store = %(store)s AND p.state IN ('held', 'kept')
+)
+
 -- Each table gives its next ids along its index, so that a page costs a page.
 -- name: derived
 WITH ids AS MATERIALIZED (
