@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import aclosing
 from itertools import zip_longest
@@ -164,10 +164,21 @@ class LettaStore:
 
     async def list_entries(self) -> AsyncIterator[Entry]:
         """Yield every passage of every archive of ours, without its text, a page at a time."""
+        async with aclosing(self._passages()) as passages:
+            async for place, passage in passages:
+                yield self._walks.entry(place, passage, with_text=False)
+
+    async def list_with_text(self) -> AsyncIterator[Entry]:
+        """Yield every passage as `list_entries` does, with its text."""
+        async with aclosing(self._passages()) as passages:
+            async for place, passage in passages:
+                yield self._walks.entry(place, passage)
+
+    async def _passages(self) -> AsyncGenerator[tuple[Place, Passage]]:
         for place in await self._places.everywhere("list_entries"):
             async with aclosing(self._walks.walk("list_entries", place)) as passages:
                 async for passage in passages:
-                    yield self._walks.entry(place, passage, with_text=False)
+                    yield place, passage
 
     async def verify_deleted(self, entry: Entry) -> bool:
         """Ask the listing and, while the text is known, the search too; True only if all miss the entry.

@@ -234,6 +234,8 @@ class Entry:
     space: str | None = None
     created_at: datetime | None = None
     generation: str | None = None
+    custody: str | None = None
+    """The label's `custody` as it stands there, empty where that is no text; None where nobody read it."""
 
     @classmethod
     def from_metadata(
@@ -251,9 +253,8 @@ class Entry:
         An unreadable `stored_at` becomes None: the sweep then goes by the store's `created_at`.
         """
         meta: Mapping[str, Any] = metadata if isinstance(metadata, Mapping) else {}
-        fact_id, ledger_id = meta.get("fact_id"), meta.get("ledger_id")
+        fact_id, ledger_id, space, custody = map(meta.get, ("fact_id", "ledger_id", "space", "custody"))
         ours = meta.get("source") == SOURCE and isinstance(fact_id, str) and isinstance(ledger_id, str)
-        space = meta.get("space")
         return cls(
             store=store,
             external_id=external_id,
@@ -264,15 +265,14 @@ class Entry:
             ledger_id=ledger_id if ours else None,
             space=space if ours and isinstance(space, str) else None,
             stored_at=read_instant(meta.get("stored_at")) if ours else None,
-            generation=_read_generation(meta.get("custody")) if ours else None,
+            generation=_read_generation(custody) if ours else None,
+            custody=(custody if isinstance(custody, str) else "") if ours else None,
         )
 
 
 def _read_generation(custody: object) -> str | None:
-    if not isinstance(custody, str):
-        return None
     try:
-        read = json.loads(custody)
+        read = json.loads(custody) if isinstance(custody, str) else None
     except (ValueError, RecursionError):
         return None
     generation = read.get("generation") if isinstance(read, dict) else None

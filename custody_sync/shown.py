@@ -81,7 +81,7 @@ def _are_plain(rows: Sequence[Entry], store: str) -> bool:
     if set(map(type, named)) != {str} or not set(map(type, more)) <= {str}:
         return False
     said = "".join(cast(list[str], named + more))
-    texts = {type(row.text) for row in rows}
+    texts = {type(text) for row in rows for text in (row.text, row.custody)}
     dates = [date for row in rows for date in (row.stored_at, row.created_at) if date is not None]
     names = cast(list[str], fact_ids)
     return (
@@ -108,8 +108,9 @@ def _usable(row: Entry, store: str) -> Entry:
     for field in ("ledger_id", "scope", "space", "generation"):
         if getattr(row, field) is not None:
             check_text(getattr(row, field), field)
-    if row.text is not None and not isinstance(row.text, str):
-        raise InvalidInput(field="text", problem=f"must be a string, not {type(row.text).__name__}")
+    for field in ("text", "custody"):
+        if not isinstance(said := getattr(row, field), str | None):
+            raise InvalidInput(field=field, problem=f"must be a string, not {type(said).__name__}")
     # A date that cannot be read dates nothing, which keeps the entry young.
     stored_at, created_at = read_instant(row.stored_at), read_instant(row.created_at)
     if type(row) is Entry and (row.store, row.stored_at, row.created_at) == (store, stored_at, created_at):

@@ -307,6 +307,8 @@ class Case:
             found["find"] = await self.store.find(put.fact.fact_id)
         if self.offers(Capability.LIST_ENTRIES):
             found["list_entries"] = [e for e in await self.listed() if e.fact_id == put.fact.fact_id]
+            if (texts := getattr(self.store, "list_with_text", None)) is not None:
+                found["list_with_text"] = [e async for e in texts() if e.fact_id == put.fact.fact_id]
         if self.offers(Capability.SEARCH):
             found["search"] = await self.served(put, k=50)
         if not found:
