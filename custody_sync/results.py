@@ -241,7 +241,8 @@ class RepairResult:
 class LastSweep:
     """What the last finished sweep of a ledger came to, as the ledger's notes keep it.
 
-    `scanned`, `orphans` and `strays` count by store what was listed and what had to go.
+    `scanned`, `orphans` and `strays` count by store what was listed and what had to go, `removed` what
+    of that went and was seen gone.
     """
 
     finished_at: datetime
@@ -250,6 +251,20 @@ class LastSweep:
     orphans: Mapping[str, int]
     strays: Mapping[str, int]
     still_held: tuple[str, ...] = ()
+    removed: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastReconcile:
+    """What the last finished comparison of a ledger with its stores came to, as the ledger's notes keep it.
+
+    `missing` and `altered` count by store what the ledger has and the store has not, or has otherwise.
+    """
+
+    finished_at: datetime
+    complete: bool
+    missing: Mapping[str, int]
+    altered: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -329,6 +344,7 @@ class Status:
     sweeping: str | None
     """Who sweeps now, or None."""
     notices: tuple[str, ...] = ()
+    last_reconcile: LastReconcile | None = None
 
     @property
     def pending(self) -> bool:
