@@ -165,10 +165,10 @@ def unaccounted_of(
 def compared_of(external_id: str, row: Row) -> Compared:
     """Return what there is on one listed entry.
 
-    The row is of the standing, then place, owner, state and whether it is current, then `ANSWERED` where
-    it is. A batch has ten thousand, so what is the same for all of them is done here and not in a call.
+    The row is of the standing, then place, owner, state, when it was stored and whether it is current,
+    then `ANSWERED` where it is. A batch has ten thousand, so what is the same for all of them is done here and not in a call.
     """
-    standing, place, owner, state, current, *fact = row
+    standing, place, owner, state, stored_at, current, *fact = row
     return Compared(
         external_id,
         place,
@@ -177,6 +177,7 @@ def compared_of(external_id: str, row: Row) -> Compared:
         Standing.UNKNOWN if standing is None else STANDINGS[standing],
         bool(current),
         fact_of(fact, fact[12] or 0) if current else None,
+        read_instant(stored_at) if current else None,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from custody_sync.model import Fact, Placement, PlacementState, Standing
@@ -69,6 +69,8 @@ class Compared:
     """Whether it is a current placement of that fact, or of its owner where it was listed without one."""
     fact: Fact | None
     """The fact that it is a current placement of."""
+    stored_at: datetime | None = field(default=None, compare=False)
+    """When that placement was stored, where it is current."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,13 @@ from custody_sync.ledger.sqlite_reads import PLACEMENT, head, known, present
 from custody_sync.ledger.storage import Compared, Held
 from custody_sync.model import Page, Standing
 
-_NOTHING: Row = (None, None, None, None, False)
+_NOTHING: Row = (None, None, None, None, None, False)
 _CURRENT = "(p.state = 'held' OR (p.state = 'kept' AND :keep)) AND (p.until IS NULL OR p.until > :now)"
 # An entry may be on record for several facts; which of them counts is told when all were read.
 _COMPARE = f"""
 SELECT e.key, CASE WHEN f.seq IS NULL OR e.value = ''
     THEN (SELECT c.standing FROM claims c WHERE c.fact_id = e.value) ELSE 'asserted' END,
-    p.id, p.fact_id, p.state, f.seq IS NOT NULL, {ANSWERED}
+    p.id, p.fact_id, p.state, p.stored_at, f.seq IS NOT NULL, {ANSWERED}
 FROM json_each(:listed) e
 LEFT JOIN placements p ON p.store = :store AND p.external_id = e.key
 LEFT JOIN facts f ON f.fact_id = p.fact_id AND e.value IN (p.fact_id, '') AND {_CURRENT}

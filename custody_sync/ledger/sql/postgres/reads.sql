@@ -158,7 +158,7 @@ ORDER BY e.place
 SELECT e.place, CASE WHEN f.seq IS NULL OR e.fact_id = ''
         THEN (SELECT c.standing FROM custody_sync.claims c WHERE c.fact_id = e.fact_id COLLATE "C")
         ELSE 'asserted' END,
-    p.id, p.fact_id, p.state, f.seq IS NOT NULL, {fact}
+    p.id, p.fact_id, p.state, p.stored_at, f.seq IS NOT NULL, {fact}
 FROM json_to_recordset(%(entries)s::json) AS e(place integer, external_id text, fact_id text)
 CROSS JOIN (SELECT greatest(%(now)s, tx_time) AS now FROM custody_sync.head WHERE one = 1) h
 LEFT JOIN LATERAL (
