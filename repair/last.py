@@ -1,4 +1,4 @@
-"""What the last finished sweep and the last comparison came to, kept beside the log for whoever asks how things stand."""
+"""What the last sweep and the last comparison came to, kept beside the log for who asks how things stand."""
 
 from __future__ import annotations
 
