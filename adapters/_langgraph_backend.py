@@ -92,7 +92,7 @@ def backend_of(store: object, name: str) -> Backend:
 
 def _patch(
     store: object, is_batched: bool, is_memory: bool, is_sqlite: bool, is_postgres: bool
-) -> Callable[[Sequence[str], str, Mapping[str, Any]], Any] | None:
+) -> Callable[[Sequence[str], str, Mapping[str, Any], direct.Bare | None], Any] | None:
     if is_memory:
         return partial(direct.apatch_memory, store)
     if is_sqlite:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 # The item, its vectors and its dates of making and expiry stay; only keys of the value are replaced.
@@ -16,9 +17,19 @@ _PATCH_SQLITE = """
     update store set value = cast(json_patch(cast(value as text), ?) as blob), updated_at = CURRENT_TIMESTAMP
     where prefix = ? and key = ?
 """
+# What has no label yet, and still its text; a key of the label that somebody else uses is left alone.
+_BARE_SQLITE = """
+    and json_extract(cast(value as text), '$.text')
+        is coalesce(?, json_extract(cast(value as text), '$.text'))
+    and not exists (select 1 from json_each(?) k join json_each(cast(store.value as text)) h on h.key = k.key)
+"""
 _PATCH_POSTGRES = """
     update store set value = value || %s::jsonb, updated_at = CURRENT_TIMESTAMP
-    where prefix = %s and key = %s returning key
+    where prefix = %s and key = %s {bare} returning key
+"""
+_BARE_POSTGRES = """
+    and value ->> 'text' is not distinct from coalesce(%s::text, value ->> 'text')
+    and not jsonb_exists_any(value, array(select jsonb_object_keys(%s::jsonb)))
 """
 # For a role that a policy does not bind (a superuser, BYPASSRLS, an owner without FORCE) this is false.
 _IS_FILTERED = """
@@ -45,35 +56,68 @@ async def adrop_vectors(store: Any, namespace: Sequence[str], key: str) -> None:
         await store.conn.commit()
 
 
-def patch_sqlite(store: Any, namespace: Sequence[str], key: str, keys: Mapping[str, Any]) -> bool:
-    """Replace keys of an item of `SqliteStore`; False if it is not there."""
+@dataclass(frozen=True, slots=True)
+class Bare:
+    """Says of an item that it must have no label yet and, if `text` is given, still that text."""
+
+    text: str | None
+
+
+def patch_sqlite(
+    store: Any, namespace: Sequence[str], key: str, keys: Mapping[str, Any], bare: Bare | None
+) -> bool:
+    """Replace keys of an item of `SqliteStore`; False if it is not there, or not as it has to be."""
     with store.lock:
-        cursor = store.conn.execute(_PATCH_SQLITE, (json.dumps(keys), _prefix(namespace), key))
+        cursor = store.conn.execute(*_sqlite(namespace, key, keys, bare))
         store.conn.commit()
         return bool(cursor.rowcount)
 
 
-async def apatch_sqlite(store: Any, namespace: Sequence[str], key: str, keys: Mapping[str, Any]) -> bool:
-    """Replace keys of an item of `AsyncSqliteStore`; False if it is not there."""
+async def apatch_sqlite(
+    store: Any, namespace: Sequence[str], key: str, keys: Mapping[str, Any], bare: Bare | None
+) -> bool:
+    """Replace keys of an item of `AsyncSqliteStore`; False if it is not there, or not as it has to be."""
     async with store.lock:
-        cursor = await store.conn.execute(_PATCH_SQLITE, (json.dumps(keys), _prefix(namespace), key))
+        cursor = await store.conn.execute(*_sqlite(namespace, key, keys, bare))
         await store.conn.commit()
         return bool(cursor.rowcount)
 
 
-def patch_postgres(store: Any, namespace: Sequence[str], key: str, keys: Mapping[str, Any]) -> bool:
-    """Replace keys of an item of `PostgresStore`; False if it is not there."""
+def _sqlite(
+    namespace: Sequence[str], key: str, keys: Mapping[str, Any], bare: Bare | None
+) -> tuple[str, tuple[Any, ...]]:
+    patch = json.dumps(keys)
+    if bare is None:
+        return _PATCH_SQLITE, (patch, _prefix(namespace), key)
+    return _PATCH_SQLITE + _BARE_SQLITE, (patch, _prefix(namespace), key, bare.text, patch)
+
+
+def patch_postgres(
+    store: Any, namespace: Sequence[str], key: str, keys: Mapping[str, Any], bare: Bare | None
+) -> bool:
+    """Replace keys of an item of `PostgresStore`; False if it is not there, or not as it has to be."""
     # The store's own cursor, since it alone knows whether it has a pool, a pipeline or a lock.
     with store._cursor(pipeline=True) as cursor:
-        cursor.execute(_PATCH_POSTGRES, (json.dumps(keys), _prefix(namespace), key))
+        cursor.execute(*_postgres(namespace, key, keys, bare))
         return cursor.fetchone() is not None
 
 
-async def apatch_postgres(store: Any, namespace: Sequence[str], key: str, keys: Mapping[str, Any]) -> bool:
-    """Replace keys of an item of `AsyncPostgresStore`; False if it is not there."""
+async def apatch_postgres(
+    store: Any, namespace: Sequence[str], key: str, keys: Mapping[str, Any], bare: Bare | None
+) -> bool:
+    """Replace keys of an item of `AsyncPostgresStore`; False if it is not there, or not as it has to be."""
     async with store._cursor(pipeline=True) as cursor:
-        await cursor.execute(_PATCH_POSTGRES, (json.dumps(keys), _prefix(namespace), key))
+        await cursor.execute(*_postgres(namespace, key, keys, bare))
         return await cursor.fetchone() is not None
+
+
+def _postgres(
+    namespace: Sequence[str], key: str, keys: Mapping[str, Any], bare: Bare | None
+) -> tuple[str, tuple[Any, ...]]:
+    patch = json.dumps(keys)
+    if bare is None:
+        return _PATCH_POSTGRES.format(bare=""), (patch, _prefix(namespace), key)
+    return _PATCH_POSTGRES.format(bare=_BARE_POSTGRES), (patch, _prefix(namespace), key, bare.text, patch)
 
 
 def is_filtered(store: Any) -> bool:
@@ -91,14 +135,18 @@ async def ais_filtered(store: Any) -> bool:
         return bool((await cursor.fetchone())["filtered"])
 
 
-async def apatch_memory(store: Any, namespace: Sequence[str], key: str, keys: Mapping[str, Any]) -> bool:
-    """Replace keys of an item of `InMemoryStore`; False if it is not there.
+async def apatch_memory(
+    store: Any, namespace: Sequence[str], key: str, keys: Mapping[str, Any], bare: Bare | None
+) -> bool:
+    """Replace keys of an item of `InMemoryStore`; False if it is not there, or not as it has to be.
 
     Nothing is awaited between reading and putting, so nothing of this loop comes between; without
     `index` the vector stays (langgraph-checkpoint 4.3: vectors are only written for indexed puts).
     """
     item = store.get(tuple(namespace), key)
     if item is None:
+        return False
+    if bare is not None and (bare.text not in (None, item.value.get("text")) or keys.keys() & item.value):
         return False
     store.put(tuple(namespace), key, {**item.value, **keys}, index=False)
     return True

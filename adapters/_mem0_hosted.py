@@ -97,11 +97,13 @@ class Hosted:
             if not _is_404(refusal):
                 raise
 
-    async def relabel(self, external_id: str, metadata: Mapping[str, str]) -> None:
-        """Replace the metadata of one row, and look whether it was."""
-        await self._ask("relabel", "update", external_id, metadata=dict(metadata))
-        row = await self.get("relabel", external_id)
-        if row is None or any(row.metadata.get(key) != value for key, value in metadata.items()):
+    async def relabel(self, row: Row, metadata: Mapping[str, str]) -> None:
+        """Replace the label in the metadata of one row, and look whether it was."""
+        # Whatever is left out of an update is gone from the row.
+        whole = {**row.metadata, **metadata}
+        await self._ask("relabel", "update", row.external_id, metadata=whole)
+        changed = await self.get("relabel", row.external_id)
+        if changed is None or any(changed.metadata.get(key) != value for key, value in whole.items()):
             raise self._unavailable("relabel", "LabelNotChanged")
 
     # --- reading ---------------------------------------------------------------------------

@@ -93,7 +93,7 @@ class Local:
             if await self.get("delete", external_id) is not None:
                 raise
 
-    async def relabel(self, external_id: str, metadata: Mapping[str, str]) -> None:
+    async def relabel(self, row: Row, metadata: Mapping[str, str]) -> None:
         """Refuse: see the capability's reason."""
         raise StoreRefused(store=self._name, operation="relabel", cause="NotSupported")
 

@@ -96,8 +96,8 @@ class Backend(Protocol):
         """Tell whether anything beside the lookup by id still shows the id."""
         ...
 
-    async def relabel(self, external_id: str, metadata: Mapping[str, str]) -> None:
-        """Replace the label of one row and leave its text alone."""
+    async def relabel(self, row: Row, metadata: Mapping[str, str]) -> None:
+        """Replace the label of one row and leave its text, and what else it carries, alone."""
         ...
 
 
@@ -192,7 +192,8 @@ def holder_of(row: Row, entry: Entry) -> Holder:
     """Tell whose the row under an entry's id is: the entry's fact's and, where it is known, ledger's."""
     label = row.to_entry("")
     if entry.fact_id is None:
-        return Holder.OURS
+        # What is known by its id alone is what nobody has labelled.
+        return Holder.OURS if label.fact_id is None else Holder.ANOTHER_FACT
     if label.fact_id is None:
         return Holder.NOBODY
     of_ledger = entry.ledger_id in (None, label.ledger_id)

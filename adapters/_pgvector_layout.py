@@ -51,6 +51,10 @@ class Layout(Protocol):
         """Read a row back."""
         ...
 
+    def whole(self, store: str, row: tuple[Any, ...]) -> Entry:
+        """Read back a row that was listed with its text, with all that its label says."""
+        ...
+
     def scope_of(self, fact: Fact) -> str | None:
         """Return the scope that a put of this fact has."""
         ...

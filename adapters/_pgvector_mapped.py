@@ -235,6 +235,10 @@ class MappedTable:
             label, store=store, external_id=external_id, scope=scope, text=text, created_at=created_at
         )
 
+    def whole(self, store: str, row: tuple[Any, ...]) -> Entry:
+        """Read back a row that was listed with its text."""
+        return self.entry(store, row, row[9])
+
     def scope_of(self, fact: Fact) -> str | None:
         """Return what stands in the scope column of this fact's rows."""
         return None if self._scope is None else self._scope.of_fact(fact)

@@ -8,7 +8,7 @@ from typing import Any
 from custody_sync.adapters._pgvector_catalog import Relation
 from custody_sync.adapters._pgvector_distances import Measure
 from custody_sync.adapters._pgvector_shape import Shape
-from custody_sync.adapters._pgvector_sql import READABLE, Statements, filled
+from custody_sync.adapters._pgvector_sql import READABLE, SAME, Statements, filled
 from custody_sync.adapters._pgvector_table import ExistingTable
 from custody_sync.adapters._pgvector_vectors import VectorType
 from custody_sync.adapters._shared import vendor
@@ -28,7 +28,10 @@ _TEMPLATES = replace(
     put="",
     copy="",
     # An id alone names no entry of ours: the database may give one again, to a row of somebody else.
-    relabel="update {table} set {relabelled} where {here} and {same} returning {id}",
+    relabel="update {table} set {relabelled} where {here} and {same} and {free} returning {id}",
+    why="""
+        select case when {has_label} then 'labelled' when {text} is distinct from %(was)s then 'text_changed'
+        else 'keys_of_the_label_are_taken' end from {table} where {here}""",
     delete="delete from {table} where {here} and {same}",
     # What somebody has locked is left for each caller to delete alone.
     delete_free="""
@@ -44,6 +47,14 @@ _TEMPLATES = replace(
     first_page="select {read} from {table} as mine order by mine.{id} limit %(limit)s",
     next_page="""
         select {read} from {table} as mine
+        where mine.{id} > %(after)s::{id_type} order by mine.{id} limit %(limit)s""",
+    part_page="""
+        select {read} from {table} as mine
+        where (%(after)s::text is null or mine.{id} > %(after)s::{id_type})
+        and mine.{id} <= %(until)s::{id_type} order by mine.{id} limit %(limit)s""",
+    first_texts="select {read}, {text} from {table} as mine order by mine.{id} limit %(limit)s",
+    next_texts="""
+        select {read}, {text} from {table} as mine
         where mine.{id} > %(after)s::{id_type} order by mine.{id} limit %(limit)s""",
     held="""
         select {owned} from {table} where {id} = any(%(keys)s::{id_type}[])
@@ -123,10 +134,12 @@ def _expressions(sql: Any, existing: ExistingTable, shape: Shape) -> dict[str, A
         among = "(%(scopes)s::{scope_type}[] is null or {scope} = any(%(scopes)s::{scope_type}[]))"
         parts["in_scopes"] = sql.SQL(among).format(**parts)
         here += " and (%(scope)s::{scope_type} is null or {scope} = %(scope)s::{scope_type})"
-    owned = "{id}::text, coalesce({is_ours}, false), {fact_id}, {ledger_id}"
-    same = "{is_ours} and {fact_id} = %(of)s and {ledger_id} = coalesce(%(owner)s, {ledger_id})"
+    parts["has_label"] = sql.SQL("coalesce({is_ours}, false)").format(**parts)
+    of_label = "{is_ours} and {fact_id} = %(of)s and {ledger_id} = coalesce(%(owner)s, {ledger_id})"
+    parts["of_label"] = sql.SQL(of_label).format(**parts)
+    owned = "{id}::text, {has_label}, {fact_id}, {ledger_id}"
     same_there = '{is_ours} and {fact_id} = w."w.of" and {ledger_id} = coalesce(w."w.owner", {ledger_id})'
-    composed = {"here": here, "owned": owned, "same": same, "same_there": same_there}
+    composed = {"here": here, "owned": owned, "same": SAME, "same_there": same_there}
     return parts | {name: sql.SQL(text).format(**parts) for name, text in composed.items()}
 
 
@@ -144,7 +157,12 @@ def _in_json(sql: Any, existing: ExistingTable) -> dict[str, Any]:
         "of_fact": sql.SQL("{} @> jsonb_build_object('fact_id', %(fact_id)s::text)").format(label),
         "of_facts": sql.SQL(many).format(label),
         "is_ours": sql.SQL("{} = {}").format(key("source"), sql.Literal(SOURCE)),
-        "relabelled": sql.SQL("{0} = {0} || %(label)s::jsonb").format(label),
+        # Beside no other label what it would overwrite is somebody else's.
+        "free": sql.SQL(
+            "(%(of)s::text is not null or {0} is null or (jsonb_typeof({0}) = 'object'"
+            " and not jsonb_exists_any({0}, array(select jsonb_object_keys(%(label)s::jsonb)))))"
+        ).format(label),
+        "relabelled": sql.SQL("{0} = coalesce({0}, '{{}}') || %(label)s::jsonb").format(label),
     }
 
 
@@ -154,6 +172,10 @@ def _in_columns(sql: Any, existing: ExistingTable, shape: Shape) -> dict[str, An
     if shape.columns[columns["stored_at"]].type.startswith("timestamp"):
         parts["stored_at"] = _readable(sql, columns["stored_at"])
     changes = [sql.SQL("{} = {}").format(sql.Identifier(c), sql.Placeholder(k)) for k, c in columns.items()]
+    free = [
+        sql.SQL("({0} is null or {0}::text = {1}::text)").format(sql.Identifier(c), sql.Placeholder(k))
+        for k, c in columns.items()
+    ]
     fact_id = parts["fact_id"]
     ours = sql.SQL("{} is not null and {} is not null").format(fact_id, parts["ledger_id"])
     if "source" in parts:
@@ -163,6 +185,7 @@ def _in_columns(sql: Any, existing: ExistingTable, shape: Shape) -> dict[str, An
         "of_fact": sql.SQL("{} = %(fact_id)s").format(fact_id),
         "of_facts": sql.SQL("{} = any(%(fact_ids)s)").format(fact_id),
         "is_ours": sql.SQL("({})").format(ours),
+        "free": sql.SQL("(%(of)s::text is not null or ({}))").format(sql.SQL(" and ").join(free)),
         "relabelled": sql.SQL(", ").join(changes),
     }
 

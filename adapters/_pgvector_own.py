@@ -111,6 +111,10 @@ class OwnTable:
         """Read a row back."""
         return entry_of(store, row, text)
 
+    def whole(self, store: str, row: tuple[Any, ...]) -> Entry:
+        """Read back a row that was listed with its text."""
+        return entry_of(store, row, row[6], row[7])
+
     def scope_of(self, fact: Fact) -> str | None:
         """Return None: one table holds every space, and `space` is a column."""
         return None

@@ -31,11 +31,11 @@ def row_of(fact: Fact | None, label: Label, vector: str) -> dict[str, Any]:
     }
 
 
-def entry_of(store: str, row: tuple[Any, ...], text: str | None = None) -> Entry:
+def entry_of(store: str, row: tuple[Any, ...], text: str | None = None, custody: str | None = None) -> Entry:
     """Read a row back; one without fact id and ledger id is nobody's we know."""
     key, fact_id, ledger_id, space, stored_at, created_at = row[:6]
     if fact_id is None or ledger_id is None:
-        fact_id = ledger_id = space = stored_at = None
+        fact_id = ledger_id = space = stored_at = custody = None
     # Our keys are `label.key`; the generation of a row that is called otherwise is not known.
     named, dot, generation = key.rpartition(".")
     return _make_entry(
@@ -48,6 +48,7 @@ def entry_of(store: str, row: tuple[Any, ...], text: str | None = None) -> Entry
         space,
         None if created_at is None else created_at.astimezone(UTC),
         generation if dot and named == fact_id else None,
+        custody,
     )
 
 
@@ -71,6 +72,7 @@ class _Unfrozen:
         space: str | None,
         created_at: datetime | None,
         generation: str | None,
+        custody: str | None,
     ) -> None:
         self.store = store
         self.external_id = external_id
@@ -82,6 +84,7 @@ class _Unfrozen:
         self.space = space
         self.created_at = created_at
         self.generation = generation
+        self.custody = custody
 
 
 def _make_entry(*values: Any) -> Entry:

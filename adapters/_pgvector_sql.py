@@ -18,6 +18,11 @@ _COLUMNS = "key, fact_id, ledger_id, space, {stored_at}, {created_at}"
 # psycopg cannot read a time outside Python's years, and one such row would end every listing.
 READABLE = "case when {0} > '0002-01-01' and {0} < '9998-12-31' then {0} end"
 
+# The row under an entry's label; without a fact id the one that has none and, if it is known, its text.
+SAME = """
+    case when %(of)s::text is not null then {of_label}
+    else not {has_label} and (%(was)s::text is null or {text} = %(was)s) end"""
+
 
 @dataclass(frozen=True, slots=True)
 class Statements:
@@ -57,12 +62,13 @@ class Statements:
     relabel: Any = """
         update {table} set fact_id = %(fact_id)s, ledger_id = %(ledger_id)s, space = %(space)s,
             stored_at = %(stored_at)s, custody = %(custody)s
-        where key = %(at)s and fact_id = %(of)s and ledger_id = coalesce(%(owner)s, ledger_id)
-        returning key"""
+        where key = %(at)s and {same} returning key"""
+    why: Any = """
+        select case when {has_label} then 'labelled'
+            when text is distinct from %(was)s then 'text_changed' end
+        from {table} where key = %(at)s"""
     # An id alone names no entry of ours: the label says whose row it is.
-    delete: Any = """
-        delete from {table}
-        where key = %(key)s and fact_id = %(of)s and ledger_id = coalesce(%(owner)s, ledger_id)"""
+    delete: Any = "delete from {table} where key = %(key)s and {same}"
     delete_free: Any = """
         delete from {table} where key = any(array(
             select t.key from {table} t
@@ -73,6 +79,14 @@ class Statements:
     find: Any = "select {columns}, text from {table} where fact_id = %(fact_id)s"
     first_page: Any = "select {listed} from {table} order by key limit %(limit)s"
     next_page: Any = "select {listed} from {table} where key > %(after)s order by key limit %(limit)s"
+    part_page: Any = """
+        select {listed} from {table}
+        where (%(after)s::text is null or key > %(after)s) and key <= %(until)s
+        order by key limit %(limit)s"""
+    first_texts: Any = "select {listed}, text, {custody} from {table} order by key limit %(limit)s"
+    next_texts: Any = (
+        "select {listed}, text, {custody} from {table} where key > %(after)s order by key limit %(limit)s"
+    )
     held: Any = """
         select {owned} from {table} where key = any(%(keys)s)
         union all select {owned} from {table} where fact_id = any(%(fact_ids)s)"""
@@ -106,7 +120,14 @@ def compose(table: str, dimensions: int, kind: VectorType, measure: Measure) -> 
     # The database's own date stands in for a label's; a listing leaves it out where it is not needed.
     fallback = f"case when ({readable['stored_at']}) is null then {readable['created_at']} end"
     distance = f"embedding {measure.operator} %(vector)s::{kind}"
+    has_label = sql.SQL("(fact_id is not null and ledger_id is not null)")
     names = {
+        "has_label": has_label,
+        "same": sql.SQL(SAME).format(
+            has_label=has_label,
+            text=sql.SQL("text"),
+            of_label=sql.SQL("fact_id = %(of)s and ledger_id = coalesce(%(owner)s, ledger_id)"),
+        ),
         "owned": sql.SQL("key, fact_id is not null and ledger_id is not null, fact_id, ledger_id"),
         "kind": sql.SQL(kind),
         "ops": sql.SQL(measure.ops(kind)),
@@ -115,6 +136,7 @@ def compose(table: str, dimensions: int, kind: VectorType, measure: Measure) -> 
         "table": sql.Identifier(table),
         "dimensions": sql.Literal(dimensions),
         **{f"{column}_index": sql.Identifier(index_name(table, column)) for column in INDEXED},
+        "custody": sql.SQL("coalesce(custody, '')"),
         "columns": sql.SQL(_COLUMNS.format(**readable)),
         "listed": sql.SQL(_COLUMNS.format(stored_at=readable["stored_at"], created_at=fallback)),
     }

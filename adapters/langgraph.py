@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from custody_sync.adapters._langgraph_backend import Backend, backend_of, capabilities_of
 from custody_sync.adapters._langgraph_calls import FILTERED, Calls, address_of, batches_of
+from custody_sync.adapters._langgraph_direct import Bare
 from custody_sync.adapters._langgraph_namespaces import Namespace, Namespaces, read, written
 from custody_sync.adapters._langgraph_places import Places
 from custody_sync.adapters._shared import WorkerThreads, vendor
@@ -122,15 +123,21 @@ class LangGraphStore:
         return [(label.key,) for _, label in items]
 
     async def relabel(self, entry: Entry, label: Label) -> None:
-        """Replace the label's keys in the item, in one step that leaves text and vector alone."""
+        """Replace the label's keys in the item, in one step that leaves text and vector alone.
+
+        An item without a label gets one where its value has none of the label's keys.
+        """
         patch = self._backend.patch
         if patch is None:
             raise StoreRefused(store=self.name, operation="relabel", cause="not supported")
+        bare = Bare(entry.text) if entry.fact_id is None else None
         for where in await self._places(entry):
-            call = partial(patch, where, entry.external_id, label.to_metadata())
+            await self._noted.note([where])
+            call = partial(patch, where, entry.external_id, label.to_metadata(), bare)
             if await self._calls.run("relabel", call):
                 return
-        raise StoreRefused(store=self.name, operation="relabel", cause="no such entry")
+        cause = "no such entry" if bare is None else "gone_changed_or_keys_taken"
+        raise StoreRefused(store=self.name, operation="relabel", cause=cause)
 
     async def delete(self, entry: Entry) -> None:
         """Delete the item, and in SQLite the vector that the store itself would leave behind."""
@@ -152,13 +159,22 @@ class LangGraphStore:
 
         A namespace is read to its end before any of it is yielded, so deletes cannot hide items.
         """
+        async for item in self._items():
+            yield self._entry(item, with_text=False)
+
+    async def list_with_text(self) -> AsyncIterator[Entry]:
+        """Yield every item as `list_entries` does, with its text."""
+        async for item in self._items():
+            yield self._entry(item)
+
+    async def _items(self) -> AsyncIterator[Item]:
         await self._calls.check_unfiltered("list_entries")
         namespaces = await self._noted.namespaces()
         for start in range(0, len(namespaces), _SIDE_BY_SIDE):
             some = namespaces[start : start + _SIDE_BY_SIDE]
-            for entries in await asyncio.gather(*map(self._listed, some)):
-                for entry in entries:
-                    yield entry
+            for items in await asyncio.gather(*map(self._listed, some)):
+                for item in items:
+                    yield item
 
     async def verify_deleted(self, entry: Entry) -> bool:
         """Ask by key, by fact id and, while the text is known, with the text; True only if all miss it.
@@ -232,9 +248,9 @@ class LangGraphStore:
         found = await self._noted.everywhere("delete", {"fact_id": entry.fact_id})
         return [tuple(item.namespace) for item in found if item.key == entry.external_id]
 
-    async def _listed(self, namespace: Namespace) -> list[Entry]:
+    async def _listed(self, namespace: Namespace) -> list[Item]:
         items = await self._calls.everything("list_entries", namespace, None)
-        return [self._entry(item, with_text=False) for item in items if tuple(item.namespace) == namespace]
+        return [item for item in items if tuple(item.namespace) == namespace]
 
     # --- whether its index still serves a text ---------------------------------------------
 

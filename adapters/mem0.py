@@ -106,9 +106,21 @@ class Mem0Store:
             await self._mem0.delete(entry.external_id)
 
     async def relabel(self, entry: Entry, label: Label) -> None:
-        """Replace the label of a row; its text is not sent."""
-        if await self._at("relabel", entry) is not None:
-            await self._mem0.relabel(entry.external_id, metadata_of(label))
+        """Replace the label of a row; its text is not sent.
+
+        A row without a label gets one where its metadata has none of the label's keys.
+        """
+        row, written = await self._at("relabel", entry), metadata_of(label)
+        cause = ""
+        if row is None:
+            cause = "NoSuchEntry"
+        elif entry.fact_id is None and entry.text not in (None, row.text):
+            cause = "TextChanged"
+        elif entry.fact_id is None and written.keys() & row.metadata.keys():
+            cause = "LabelKeysTaken"
+        if row is None or cause:
+            raise StoreRefused(store=self.name, operation="relabel", cause=cause)
+        await self._mem0.relabel(row, written)
 
     # --- what it can be asked --------------------------------------------------------------
 
@@ -126,6 +138,12 @@ class Mem0Store:
         await self._place.check_listing()
         async for row in self._mem0.everything():
             yield row.to_entry(self.name, with_text=False)
+
+    async def list_with_text(self) -> AsyncIterator[Entry]:
+        """Yield every row as `list_entries` does, with its text."""
+        await self._place.check_listing()
+        async for row in self._mem0.everything():
+            yield row.to_entry(self.name)
 
     async def verify_deleted(self, entry: Entry) -> bool:
         """Ask by id, by listing and, while the text is known, by search; True only if all miss it.
@@ -189,8 +207,8 @@ class Mem0Store:
             return None
         if (holder := holder_of(row, entry)) is not Holder.OURS:
             raise StoreRefused(store=self.name, operation=operation, cause=holder.value)
-        if entry.fact_id is not None:
-            await self._place.saw_ours()
+        # Its id is a UUID that only this place gave out, whether it has our label yet or not.
+        await self._place.saw_ours()
         return row
 
     def _places(self, spaces: Sequence[str] | None) -> list[tuple[str | None, str | None]]:

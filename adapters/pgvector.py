@@ -7,8 +7,9 @@ listed by its key and proved absent without an approximate index having a say.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from custody_sync.adapters._failures import translated
@@ -32,7 +33,7 @@ from custody_sync.adapters._pgvector_witness import Doubt, Witness, judged
 from custody_sync.adapters._shared import WorkerThreads, vendor
 from custody_sync.errors import InvalidInput, NoProof, StoreError, StoreRefused
 from custody_sync.model import Capability, Entry, Fact, Hit, Label, Limits, Support
-from custody_sync.ports import Notebook
+from custody_sync.ports import Listed, Notebook
 
 if TYPE_CHECKING:
     from psycopg import AsyncCursor
@@ -141,17 +142,26 @@ class PgVectorStore:
         return await self._pool.ask("put_many", write, transaction=True)
 
     async def relabel(self, entry: Entry, label: Label) -> None:
-        """Change the label's columns of one row, which leaves its text and its vector alone."""
+        """Change the label's columns of one row, which leaves its text and its vector alone.
 
-        async def change(cursor: AsyncCursor[Any]) -> bool:
+        A row without a label gets one where nothing of somebody else's stands in its place.
+        """
+        await self._note("relabel")
+
+        async def change(cursor: AsyncCursor[Any]) -> str | None:
             at = self._table.read_id(entry.external_id)
             wanted = self._table.changed(label) | {"at": at, "key": at, "scope": entry.scope}
-            wanted |= {"of": entry.fact_id, "owner": entry.ledger_id}
+            wanted |= {"of": entry.fact_id, "owner": entry.ledger_id, "was": entry.text}
             await cursor.execute(self._table.sql.relabel, wanted)
-            return await cursor.fetchone() is not None
+            if await cursor.fetchone() is not None:
+                return None
+            await cursor.execute(self._table.sql.why, wanted)
+            row = await cursor.fetchone()
+            return row[0] if row is not None and entry.fact_id is None else "no such entry"
 
-        if not await self._pool.ask("relabel", change):
-            raise StoreRefused(store=self.name, operation="relabel", cause="no such entry")
+        cause = await self._pool.ask("relabel", change)
+        if cause is not None:
+            raise StoreRefused(store=self.name, operation="relabel", cause=cause)
 
     async def delete(self, entry: Entry) -> None:
         """Delete the row of the entry's id if its label says so, where it has a scope only in that scope."""
@@ -162,6 +172,7 @@ class PgVectorStore:
         async def drop(cursor: AsyncCursor[Any]) -> None:
             at = self._table.read_id(entry.external_id)
             wanted = {"key": at, "scope": entry.scope, "of": entry.fact_id, "owner": entry.ledger_id}
+            wanted["was"] = entry.text
             await cursor.execute(self._table.sql.delete, wanted)
 
         await self._pool.ask("delete", drop)
@@ -180,14 +191,34 @@ class PgVectorStore:
         One page is read ahead, and then neither a connection nor a snapshot is held, so a sweep
         may take its time.
         """
-        ahead = asyncio.create_task(self._page(None))
+        async with aclosing(self._pages("page")) as pages:
+            async for rows in pages:
+                for row in rows:
+                    yield self._table.entry(self.name, row)
+
+    async def list_with_text(self) -> AsyncIterator[Entry]:
+        """Yield every row as `list_entries` does, with its text."""
+        async with aclosing(self._pages("texts")) as pages:
+            async for rows in pages:
+                for row in rows:
+                    yield self._table.whole(self.name, row)
+
+    async def list_pages(self, after: str | None = None, until: str | None = None) -> AsyncIterator[Listed]:
+        """Yield what `list_entries` does; a cursor is the key of a page's last row, even if that is gone."""
+        async with aclosing(self._pages("page", after, until)) as pages:
+            async for rows in pages:
+                yield Listed([self._table.entry(self.name, row) for row in rows], rows[-1][0])
+
+    async def _pages(
+        self, what: str, after: str | None = None, until: str | None = None
+    ) -> AsyncGenerator[list[tuple[Any, ...]]]:
+        ahead = asyncio.create_task(self._page(what, after, until))
         try:
             while rows := await ahead:
                 is_last = len(rows) < self._page_size
                 if not is_last:
-                    ahead = asyncio.create_task(self._page(rows[-1][0]))
-                for row in rows:
-                    yield self._table.entry(self.name, row)
+                    ahead = asyncio.create_task(self._page(what, rows[-1][0], until))
+                yield rows
                 if is_last:
                     return
         finally:
@@ -325,9 +356,10 @@ class PgVectorStore:
             rows.setdefault(row[0], []).append(row)
         return [judged(entry, rows.get(entry.external_id, ())) for entry in entries]
 
-    async def _page(self, after: str | None) -> list[tuple[Any, ...]]:
-        statement = "first_page" if after is None else "next_page"
-        return await self._fetch("list_entries", statement, {"after": after, "limit": self._page_size})
+    async def _page(self, what: str, after: str | None, until: str | None) -> list[tuple[Any, ...]]:
+        statement = f"first_{what}" if after is None else f"next_{what}"
+        asked = {"after": after, "until": until, "limit": self._page_size}
+        return await self._fetch("list_entries", statement if until is None else "part_page", asked)
 
 
 def _text(fact: Fact) -> str:

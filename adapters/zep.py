@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from custody_sync.adapters._scopes import Scope, Scoping
 from custody_sync.adapters._zep_calls import Calls, Waiting, is_missing
 from custody_sync.adapters._zep_graphs import Graphs, encoded
+from custody_sync.adapters._zep_labels import beside_a_label
 from custody_sync.adapters._zep_removal import Removal, by
 from custody_sync.adapters._zep_residue import Residue
 from custody_sync.errors import InvalidInput, StoreError, StoreRefused, StoreThrottled
@@ -147,13 +148,17 @@ class ZepStore:
             await self._removal.delete(graph, entry.external_id)
 
     async def relabel(self, entry: Entry, label: Label) -> None:
-        """Replace the metadata of an episode; its text and what was derived of it stay."""
+        """Replace an episode's label, or give it its first; its text and what was derived of it stay."""
         graphs = await self._graphs_of("relabel", entry)
         if not graphs:
             raise StoreRefused(store=self.name, operation="relabel", cause="graph_unknown")
         for graph in graphs:
+            metadata: dict[str, Any] = dict(label.to_metadata())
+            if entry.fact_id is None:
+                found = await self._removal.read("relabel", graph, entry.external_id)
+                metadata |= beside_a_label(self.name, entry, found, metadata.keys())
             await self._calls.ask(
-                "relabel", "graph.episode.update", graph, entry.external_id, metadata=label.to_metadata()
+                "relabel", "graph.episode.update", graph, entry.external_id, metadata=metadata
             )
 
     # --- what it can be asked --------------------------------------------------------------
@@ -185,6 +190,17 @@ class ZepStore:
         Zep calls its cursors opaque. A graph of more than one page is therefore read a second time
         from its other end: what a page left out, or a deletion moved past the cursor, comes then.
         """
+        async with aclosing(self._episodes(with_text=False)) as entries:
+            async for entry in entries:
+                yield entry
+
+    async def list_with_text(self) -> AsyncIterator[Entry]:
+        """Yield every episode as `list_entries` does, with its text."""
+        async with aclosing(self._episodes(with_text=True)) as entries:
+            async for entry in entries:
+                yield entry
+
+    async def _episodes(self, *, with_text: bool) -> AsyncGenerator[Entry]:
         for graph, scope in (await self._graphs.all("list_entries")).items():
             seen: set[str] = set()
             kept: list[Entry] = []
@@ -192,7 +208,7 @@ class ZepStore:
             async with aclosing(self._pages(graph, "asc")) as pages:
                 async for page in pages:
                     read += 1
-                    entries = self._unseen(page, scope, seen)
+                    entries = self._unseen(page, scope, seen, with_text)
                     # One of each page is kept for the second reading, or nothing would come of it for long
                     # and the listing would be taken for one that hangs.
                     kept += entries[:1]
@@ -201,7 +217,7 @@ class ZepStore:
             if read > 1:
                 async with aclosing(self._pages(graph, "desc")) as pages:
                     async for page in pages:
-                        for entry in [*self._unseen(page, scope, seen), *kept[-1:]]:
+                        for entry in [*self._unseen(page, scope, seen, with_text), *kept[-1:]]:
                             yield entry
                         del kept[-1:]
             for entry in kept:
@@ -347,11 +363,11 @@ class ZepStore:
             if not is_missing(problem) or not await self._graphs.is_deleted("list_entries", graph):
                 raise
 
-    def _unseen(self, page: Sequence[Any], scope: str, seen: set[str]) -> list[Entry]:
-        """Return the rows that were not seen yet, without their texts, and see them."""
+    def _unseen(self, page: Sequence[Any], scope: str, seen: set[str], with_text: bool) -> list[Entry]:
+        """Return the rows that were not seen yet, and see them."""
         rows = {row.uuid_: row for row in page if row.uuid_ not in seen}
         seen.update(rows)
-        return [self._entry(row, scope, with_text=False) for row in rows.values()]
+        return [self._entry(row, scope, with_text=with_text) for row in rows.values()]
 
     def _entry(self, row: Any, scope: str, *, with_text: bool = True) -> Entry:
         return Entry.from_metadata(
