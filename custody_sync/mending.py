@@ -5,20 +5,24 @@ The half of the coordinator that an operator uses. Nothing here states a fact of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from custody_sync.canonical import check_name
 from custody_sync.errors import InvalidInput
 from custody_sync.keeping import AsyncKeeping
 from custody_sync.placing import Placer
+from custody_sync.ports import Watch
 from custody_sync.proposing import read_when
 from custody_sync.recording import check_place
 from custody_sync.releasing import Notebooks
 from custody_sync.removal import Remover
+from custody_sync.repair.asking import Asker
+from custody_sync.repair.selection import select
+from custody_sync.repair.status import status_of
 from custody_sync.repair.sweep import Sweep
-from custody_sync.repair.verify import verify_removed
-from custody_sync.results import RepairResult, VerifyResult
+from custody_sync.repair.verify import Question, Tell, Verifying, read_fact_ids
+from custody_sync.results import RepairResult, Status, VerifyResult
 
 
 class AsyncMending(AsyncKeeping):
@@ -74,9 +78,60 @@ class AsyncMending(AsyncKeeping):
         return await sweep.run(before=cutoff, dry_run=dry_run, max_removals=max_removals)
 
     async def verify(
-        self, *, actor: str, fact_ids: Sequence[str] | None = None, receipt_id: str | None = None
+        self,
+        *,
+        actor: str,
+        fact_ids: Sequence[str] | None = None,
+        space: str | None = None,
+        since: datetime | None = None,
+        stores: Iterable[str] | None = None,
+        resume: bool = False,
+        receipt_id: str | None = None,
+        watch: Watch | None = None,
+        tell: Tell | None = None,
     ) -> VerifyResult:
-        """Ask every store again about every removed fact, or about some; nothing asked is never complete."""
+        """Ask every store again about every removed fact, or about some; nothing asked is never complete.
+
+        Each store is asked at its own pace, a page of facts at a time. A run that was stopped leaves in
+        the ledger how far it came.
+
+        Args:
+            actor: who asks.
+            fact_ids: only these facts.
+            space: only facts of this space, or of those that begin like it where it ends with a `*`.
+            since: only facts whose removal, or anything about it, was recorded then or later.
+            stores: only these stores.
+            resume: go on with the last run over the same that was stopped, if there is one.
+            receipt_id: the caller's reference.
+            watch: told how far it is.
+            tell: given every answer as it comes, so that memory stays flat; the result then names only
+                what proves nothing.
+
+        Raises:
+            InvalidInput: an argument; nobody was asked.
+            UnknownFact: a given id was never in this ledger.
+            NotRemoved: a given fact is believed.
+        """
         self._check_open()
-        mandate = self._mandate(actor, receipt_id)
-        return await verify_removed(self.ledger, self._gates, self._remover, mandate, fact_ids)
+        named = read_fact_ids(fact_ids)
+        if named is not None and (space is not None or since is not None or resume):
+            raise InvalidInput(field="fact_ids", problem="are asked about all at once; leave out the rest")
+        verifying = Verifying(
+            ledger=self.ledger,
+            gates=self._gates,
+            asker=Asker(self.ledger, self._remover, self._mandate(actor, receipt_id)),
+            runtime=self._runtime,
+            question=Question(
+                selection=select(self._gates, stores=stores, space=space),
+                since=None if since is None else read_when(since, "since"),
+                fact_ids=named,
+            ),
+            watch=watch,
+            tell=tell,
+        )
+        return await verifying.run(resume=resume)
+
+    async def status(self) -> Status:
+        """Return what there is to do, as the ledger has it; no store is asked, and none has to be up."""
+        self._check_open()
+        return await status_of(self.ledger, self._gates)

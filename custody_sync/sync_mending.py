@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from custody_sync.coordinator import AsyncCoordinator
 from custody_sync.loop_thread import LoopThread
-from custody_sync.results import RepairResult, VerifyResult
+from custody_sync.ports import Watch
+from custody_sync.repair.verify import Tell
+from custody_sync.results import RepairResult, Status, VerifyResult
 
 
 class Mending:
@@ -39,7 +41,36 @@ class Mending:
         )
 
     def verify(
-        self, *, actor: str, fact_ids: Sequence[str] | None = None, receipt_id: str | None = None
+        self,
+        *,
+        actor: str,
+        fact_ids: Sequence[str] | None = None,
+        space: str | None = None,
+        since: datetime | None = None,
+        stores: Iterable[str] | None = None,
+        resume: bool = False,
+        receipt_id: str | None = None,
+        watch: Watch | None = None,
+        tell: Tell | None = None,
     ) -> VerifyResult:
-        """Ask every store again; see `AsyncCoordinator.verify`."""
-        return self._thread.run(self._custody.verify(actor=actor, fact_ids=fact_ids, receipt_id=receipt_id))
+        """Ask every store again; see `AsyncCoordinator.verify`.
+
+        `watch` and `tell` are called in the coordinator's own thread.
+        """
+        return self._thread.run(
+            self._custody.verify(
+                actor=actor,
+                fact_ids=fact_ids,
+                space=space,
+                since=since,
+                stores=stores,
+                resume=resume,
+                receipt_id=receipt_id,
+                watch=watch,
+                tell=tell,
+            )
+        )
+
+    def status(self) -> Status:
+        """Return what there is to do; see `AsyncCoordinator.status`."""
+        return self._thread.run(self._custody.status())

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from custody_sync.repair.sweep import Sweep
-from custody_sync.repair.verify import verify_removed
+from custody_sync.repair.verify import Verifying
 
-__all__ = ["Sweep", "verify_removed"]
+__all__ = ["Sweep", "Verifying"]

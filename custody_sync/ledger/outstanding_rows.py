@@ -11,7 +11,7 @@ from custody_sync.model import read_instant
 
 def group(rows: Sequence[Row]) -> list[Removed]:
     """Gather the rows of (place, then the columns of a placement), in order, by fact."""
-    facts: dict[int, Sequence[Row]] = {}
+    facts: dict[int, list[Row]] = {}
     for place, *row in rows:
         facts.setdefault(place, []).append(row)
     return [
