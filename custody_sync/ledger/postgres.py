@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import psycopg
-from psycopg import AsyncConnection
 
 from custody_sync import errors
 from custody_sync.ledger.chain import Prepared
@@ -31,10 +30,9 @@ from custody_sync.ledger.postgres_reads import Reads
 from custody_sync.ledger.postgres_rows import Rows, check_keys
 from custody_sync.ledger.postgres_schema import (
     connect,
-    current,
     find,
     identity_of,
-    may_write,
+    meet,
     new_identity,
     prepare_session,
 )
@@ -63,14 +61,11 @@ async def open_postgres(
         LedgerError: there is none, or it cannot be reached or used.
     """
     location = Location.parse(url)
-    conn = await connect(location, create=create)
-    first: AsyncConnection[Any] | None = None
+    conn, met = await meet(location, create=create)
+    first = conn if met is not None else None
     try:
-        settings = await current(conn, location)
-        if settings is not None:
-            first = conn
-        else:
-            settings = await find(
+        if met is None:
+            met = await find(
                 conn,
                 location,
                 create=create,
@@ -78,8 +73,8 @@ async def open_postgres(
                 make=new_identity(runtime, identity),
                 now=runtime.clock.now(),
             )
-        writable = not read_only and await may_write(conn, location)
-        known = identity_of(settings, location.name)
+        writable = not read_only and met.writable
+        known = identity_of(met.settings, location.name)
     except BaseException:
         await conn.close()
         raise

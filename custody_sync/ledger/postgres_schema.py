@@ -7,6 +7,7 @@ does it and the others find it done: each works under an advisory lock, in one t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from importlib import resources
 from typing import Any
@@ -34,34 +35,79 @@ _SESSION = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Met:
+    """A ledger of this version: what it was given when it was made, and whether this role may append."""
+
+    settings: Settings = field(repr=False)
+    writable: bool
+
+
 def steps() -> tuple[str, ...]:
     """Return the scripts that lead from nothing to the newest schema, one for each version."""
     folder = resources.files("custody_sync.ledger").joinpath("sql", "postgres")
     return tuple(sorted(file.name for file in folder.iterdir() if file.name[:4].isdecimal()))
 
 
-async def connect(location: Location, *, create: bool = False) -> AsyncConnection[Any]:
-    """Connect to the database.
+async def connect(location: Location) -> AsyncConnection[Any]:
+    """Connect to the database of a ledger that is there.
 
     Raises:
         LedgerNotFound: there is no such database.
         LedgerUnreachable: nobody answers, or not to us.
     """
-    try:
-        conn = await AsyncConnection.connect(autocommit=True, **location.parameters)
-    except (psycopg.Error, OSError) as error:
-        throw(_unconnected(error, location, create))
+    conn = await _connect(location, create=False)
     try:
         with ledger_errors(location.name):
             await prepare_session(conn)
-            encoding = conn.info.parameter_status("server_encoding")
-        if encoding != "UTF8":
-            problem = f"its database is encoded in {encoding}, which cannot hold every text; UTF8 can"
-            raise errors.LedgerError(name=location.name, problem=problem)
     except BaseException:
         await conn.close()
         raise
     return conn
+
+
+async def meet(location: Location, *, create: bool) -> tuple[AsyncConnection[Any], Met | None]:
+    """Connect, and look whether a ledger of this version is there: one message asks all that opening asks.
+
+    Raises:
+        LedgerNotFound: there is no such database.
+        LedgerUnreachable: nobody answers, or not to us.
+        LedgerTooNew: a newer version made it.
+    """
+    conn = await _connect(location, create=create)
+    try:
+        with ledger_errors(location.name):
+            encoding = conn.info.parameter_status("server_encoding")
+            if encoding != "UTF8":
+                problem = f"its database is encoded in {encoding}, which cannot hold every text; UTF8 can"
+                raise errors.LedgerError(name=location.name, problem=problem)
+            return conn, await _meet(conn, location)
+    except BaseException:
+        await conn.close()
+        raise
+
+
+async def _connect(location: Location, *, create: bool) -> AsyncConnection[Any]:
+    try:
+        return await AsyncConnection.connect(autocommit=True, **location.parameters)
+    except (psycopg.Error, OSError) as error:
+        throw(_unconnected(error, location, create))
+
+
+async def _meet(conn: AsyncConnection[Any], location: Location) -> Met | None:
+    try:
+        asked = await conn.execute(f"{_SESSION}; {_sql(location)['meet']}".encode())
+    except psycopg.ProgrammingError as error:
+        if isinstance(error, psycopg.errors.InsufficientPrivilege):
+            raise
+        # There is no such table, or one of somebody else; what was set went with the question.
+        await prepare_session(conn)
+        return None
+    while asked.nextset():
+        pass
+    found, writable = await asked.fetchone() or (None, False)
+    settings = {name: bytes.fromhex(value) for name, value in (found or {}).items()}
+    return Met(settings, bool(writable)) if _version(settings, location) == len(steps()) else None
 
 
 def _unconnected(error: BaseException, location: Location, create: bool) -> errors.LedgerError:
@@ -78,13 +124,6 @@ async def prepare_session(conn: AsyncConnection[Any]) -> None:
     await conn.execute(_SESSION)
 
 
-async def current(conn: AsyncConnection[Any], location: Location) -> Settings | None:
-    """Return the settings of a ledger that is there and of this version, else None."""
-    with ledger_errors(location.name):
-        found = await _settings(conn, location)
-        return found if found is not None and _version(found, location) == len(steps()) else None
-
-
 async def find(
     conn: AsyncConnection[Any],
     location: Location,
@@ -93,8 +132,8 @@ async def find(
     write: bool,
     make: Identity,
     now: datetime,
-) -> Settings:
-    """Return the settings of the ledger that is there, made or upgraded where that was asked for.
+) -> Met:
+    """Return the ledger that is there, made or upgraded where that was asked for.
 
     The connection is for this alone, since it may keep a lock until it is closed.
 
@@ -106,7 +145,7 @@ async def find(
     with ledger_errors(location.name):
         found = await _settings(conn, location)
         if found is not None and _version(found, location) == len(steps()):
-            return found
+            return await _found(conn, location)
         if found is None and not create:
             raise errors.LedgerNotFound(name=location.name)
         if not write:
@@ -126,17 +165,13 @@ async def find(
                     notes = Notes(location.schema)
                     await notes.set_mark(conn, None, Mark(Way.FROM, make.arrives_from), now)
             await _set(conn, location, version=str(len(steps())).encode())
-        found = await _settings(conn, location)
-        assert found is not None  # noqa: S101  # it was just made
-        return found
+        return await _found(conn, location)
 
 
-async def may_write(conn: AsyncConnection[Any], location: Location) -> bool:
-    """Tell whether this role may append here."""
-    with ledger_errors(location.name):
-        asked = await conn.execute(_sql(location)["may_write"].encode(), {"schema": location.schema})
-        row = await asked.fetchone()
-    return bool(row is not None and row[0])
+async def _found(conn: AsyncConnection[Any], location: Location) -> Met:
+    met = await _meet(conn, location)
+    assert met is not None  # noqa: S101  # it was just made, or seen
+    return met
 
 
 def identity_of(settings: Settings, name: str) -> Identity:

@@ -87,6 +87,12 @@ class Location:
         parameters = {**_DEFAULTS, **given, "client_encoding": "UTF8"}
         return cls(name if name.isprintable() else ascii(name), schema, vacuum, parameters)
 
+    @property
+    def patience(self) -> float:
+        """Seconds to wait for a connection before a call says that the ledger cannot be reached."""
+        given = int(self.parameters["connect_timeout"])
+        return given if given > 0 else CONNECT_TIMEOUT
+
     def __repr__(self) -> str:
         return f"Location({self.name})"
 

@@ -18,8 +18,10 @@ SELECT pg_advisory_lock(7237132, hashtext(%(schema)s))
 INSERT INTO custody_sync.settings (name, value) VALUES (%(name)s, %(value)s)
 ON CONFLICT (name) DO UPDATE SET value = excluded.value
 
--- name: may_write
-SELECT NOT pg_is_in_recovery() AND current_setting('default_transaction_read_only') = 'off'
-    AND bool_and(has_table_privilege(format('%%I.%%I', schemaname, tablename), 'INSERT, UPDATE, DELETE'))
-FROM pg_tables WHERE schemaname = %(schema)s
-    AND tablename IN ('head', 'events', 'sealed', 'claims', 'facts', 'placements', 'owed', 'holds', 'notes')
+-- All that opening asks of a ledger that is there. It takes no parameters, so that it can go with other statements.
+-- name: meet
+SELECT (SELECT json_object_agg(name, encode(value, 'hex')) FROM custody_sync.settings),
+    NOT pg_is_in_recovery() AND current_setting('default_transaction_read_only') = 'off' AND (
+        SELECT bool_and(has_table_privilege(to_regclass('custody_sync.' || name), 'INSERT, UPDATE, DELETE'))
+        FROM unnest(ARRAY['head', 'events', 'sealed', 'claims', 'facts', 'placements', 'owed', 'holds', 'notes']) AS name
+    )
