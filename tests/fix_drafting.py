@@ -83,6 +83,8 @@ class Drafter(Drafts):
         if how == "actor" and not isinstance(earlier, Assert):
             return replace(earlier, actor="agent:other", receipt_id=dice.of((None, "r1")))
         if how == "refs" and isinstance(earlier, Assert | Confirm | Place):
+            if isinstance(earlier, Place) and earlier.replaces:
+                return replace(earlier, replaces=earlier.replaces[dice.of((0, 1)) :])
             moved = tuple(replace(p, scope=dice.of((None, "elsewhere"))) for p in earlier.placements)
             return replace(earlier, placements=moved[dice.of((0, 1)) :])
         if how == "refs" and isinstance(earlier, Remove | Repair):
@@ -139,6 +141,7 @@ class Drafter(Drafts):
             placements=self._put(fact.fact_id, dice),
             kept=dice.of(((), ("memories",))),
             request=dice.of((None, "digest")),
+            adopted=dice.one_in(4),
         )
 
     def _confirm(self, dice: Dice) -> Draft:
@@ -168,6 +171,8 @@ class Drafter(Drafts):
         return Release(**self._act(target, dice), hold_id=dice.of(("h1", "h2")))
 
     def _place(self, dice: Dice) -> Draft:
+        if dice.one_in(3):
+            return self._replace(dice)
         target = self._pick(dice, lambda known: bool(known.owed))
         known = self._model.facts.get(target)
         owing = sorted(known.owed) if known else []
@@ -175,6 +180,23 @@ class Drafter(Drafts):
         if owing and not dice.one_in(3):
             placements = self.held(target, [(dice.of(owing), self._new_id())])
         return Place(event_id=self.event_id(), fact_id=target, actor=ACTOR, placements=placements)
+
+    def _replace(self, dice: Dice) -> Draft:
+        spots = self._model.spots[::-1]
+        current = [
+            s for s in spots if s.state == "held" and self._model.is_last(self._model.facts[s.fact_id])
+        ]
+        if not current or dice.one_in(5):
+            current = spots
+        if not current:
+            return self._place(dice)
+        spot = dice.of(current[:4])
+        more = [s for s in current if (s.fact_id, s.store) == (spot.fact_id, spot.store)]
+        replaced = [(s.store, s.external_id) for s in dice.of(([spot], more, [spot, spots[-1]]))]
+        draft = self._place(dice)
+        assert isinstance(draft, Place)
+        new = self.held(spot.fact_id, [(store, self._new_id()) for store in dict(replaced)])
+        return replace(draft, fact_id=spot.fact_id, placements=new, replaces=tuple(dict.fromkeys(replaced)))
 
     def _repair(self, dice: Dice) -> Draft:
         orphans = [*sorted(self._model.repaired), *self._model.facts]

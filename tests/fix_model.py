@@ -119,7 +119,7 @@ class Model:
         if isinstance(draft, Assert):
             taken = {"repaired_id"} if draft.fact_id in self.repaired else set()
             taken |= {"duplicate_fact"} if draft.fact_id in self.facts else set()
-            return taken | self._replacing(draft.fact) | self._placing(draft.placements, now)
+            return taken | self._replacing(draft.fact) | self._placing(draft.placements, now, draft.adopted)
         if isinstance(draft, Repair):
             return self._repairing(draft)
         if isinstance(draft, Remove):
@@ -141,7 +141,9 @@ class Model:
             return codes | self._replacing(known.fact) | self._placing(draft.placements, now)
         if isinstance(draft, Place):
             codes |= set() if self._belongs(known, tx) else {"not_believed"}
-            holding = {s.store for s in self.of(draft.fact_id) if s.state is HELD}
+            going = [self.spot(store, external_id, draft.fact_id) for store, external_id in draft.replaces]
+            codes |= {"not_placed"} if any(s is None or s.state not in (HELD, KEPT) for s in going) else set()
+            holding = {s.store for s in self.of(draft.fact_id) if s.state is HELD and s not in going}
             codes |= {"already_placed"} if holding & {p.store for p in draft.placements} else set()
             return codes | self._placing(draft.placements, now)
         assert isinstance(draft, Retract)
@@ -169,14 +171,14 @@ class Model:
             if broken
         }
 
-    def _placing(self, placements: Iterable[Placement], now: datetime) -> set[str]:
+    def _placing(self, placements: Iterable[Placement], now: datetime, may_be_old: bool = False) -> set[str]:
         codes = set()
         for p in placements:
             for spot in self.found_at(p.store, p.external_id):
                 mine, gone = spot.fact_id == p.fact_id, spot.state is GONE
                 codes |= {"stale_placement"} if mine or gone else set()
                 codes |= set() if mine else {"shared_entry"}
-            if p.stored_at is None or now - p.stored_at > TOO_OLD:
+            if not may_be_old and (p.stored_at is None or now - p.stored_at > TOO_OLD):
                 codes.add("stale_placement")
         return codes
 
@@ -237,6 +239,9 @@ class Model:
             known.holds.remove(draft.hold_id)
         elif isinstance(draft, Forget):
             self._forget(known, draft, record)
+        elif isinstance(draft, Place):
+            for spot in self.of(draft.fact_id):
+                spot.state = DUE if (spot.store, spot.external_id) in draft.replaces else spot.state
         if isinstance(draft, Assert | Confirm | Place) and known is not None:
             known.owed -= {p.store for p in draft.placements}
             for n, p in enumerate(draft.placements):

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 from fix_model import DUE, GONE, HELD, KEPT, NEVER, Fate, Model, Spot
 from fix_model_events import Record, lasting, sections
 
-from custody_sync.ledger.storage import Account, Unaccounted
-from custody_sync.model import Event, Fact, Observation, Placement, PlacementState, Provenance, Standing
+from custody_sync.ledger.storage import Account, Compared, Held, Unaccounted
+from custody_sync.model import Event, Fact, Observation, Placement, Provenance, Standing
 
 T = TypeVar("T")
 
@@ -163,22 +163,47 @@ class Answers:
 
     def unaccounted(self, store: str, pairs: Mapping[str, str], keep: bool) -> list[Unaccounted]:
         """Return the listed entries that no believed fact stands behind."""
-        found = []
-        for external_id, fact_id in pairs.items():
-            spots = self._model.found_at(store, external_id)
-            # What is not gone counts before what is, then the fact's own, then the latest.
-            spots.sort(key=lambda s: (s.state is not GONE, s.fact_id == fact_id, s.at))
-            spot = spots[-1] if spots else None
-            current = (
-                spot is not None
-                and spot.fact_id == fact_id
-                and spot.state in ((HELD, KEPT) if keep else (HELD,))
-            )
-            if spot is None or not current or self._over(spot.until):
-                state: PlacementState | None = None if spot is None else spot.state
-                owner = None if spot is None else spot.fact_id
-                found.append(Unaccounted(external_id, fact_id, self._standing(fact_id), state, owner))
-        return found
+        return [
+            Unaccounted(row.external_id, pairs[row.external_id], row.standing, row.state, row.owner)
+            for row in self.compare(store, pairs, keep)
+            if not row.current or row.owner != pairs[row.external_id]
+        ]
+
+    def compare(self, store: str, listed: Mapping[str, str], keep: bool) -> list[Compared]:
+        """Return what there is on each listed entry."""
+        return [self._compared(store, external_id, listed[external_id], keep) for external_id in listed]
+
+    def _compared(self, store: str, external_id: str, fact_id: str, keep: bool) -> Compared:
+        spots = self._model.found_at(store, external_id)
+        standing = self._standing(fact_id)
+        if not spots:
+            return Compared(external_id, None, None, None, standing, False, None)
+        # What is not gone counts before what is, then the fact's own, then the latest.
+        spot = max(spots, key=lambda s: (s.state is not GONE, s.fact_id == fact_id, s.at))
+        current = (
+            fact_id in ("", spot.fact_id)
+            and spot.state in ((HELD, KEPT) if keep else (HELD,))
+            and not self._over(spot.until)
+        )
+        fact = self.get(spot.fact_id) if current else None
+        return Compared(external_id, place(spot), spot.fact_id, spot.state, standing, current, fact)
+
+    def held(self, store: str) -> list[Held]:
+        """Return a store's current entries."""
+        spots = sorted(self._model.spots, key=lambda spot: spot.at)
+        current = [s for s in spots if s.state in (HELD, KEPT) and not self._over(s.until)]
+        return [Held(place(spot), spot.read()) for spot in current if spot.store == store]
+
+    def lacking(self, store: str) -> list[str]:
+        """Return the facts believed now that a store has none of."""
+        having = {s.fact_id for s in self._model.spots if s.store == store and s.state in (HELD, KEPT)}
+        return [fact.fact_id for fact in self.as_of()[0] if fact.fact_id not in having]
+
+
+def place(spot: Spot) -> int:
+    """Return a placement's place in the log, as ledgers number them."""
+    seq, nth = spot.at
+    return seq * 2**16 + nth
 
 
 def told(record: Record) -> Event:

@@ -55,6 +55,7 @@ def data_of(draft: Draft) -> dict[str, Any]:
             "supersedes": fact.supersedes,
             "valid_from": written(fact.valid_from),
             "valid_to": written(fact.valid_to),
+            **({"adopted": True} if draft.adopted else {}),
         }
     if isinstance(draft, Confirm):
         return {"kept": list(draft.kept), "stores": stores_of(draft)}
@@ -107,6 +108,8 @@ def sections(draft: Draft) -> dict[str, Any]:
                     for p in draft.placements
                 ]
             }
+        if isinstance(draft, Place) and draft.replaces:
+            found["refs"]["replaces"] = [{"external_id": x, "store": store} for store, x in draft.replaces]
     elif isinstance(draft, Remove | Repair) and draft.external_id is not None:
         found["refs"] = {"external_id": draft.external_id, "scope": draft.scope}
     return found

@@ -223,6 +223,10 @@ class Story(RuleBasedStateMachine):
         for store in STORES:
             found = self.each(lambda hs, s=store: walk(lambda **page: hs[writer].ended(s, **page), limit))
             self.same(found, answers.ended(store), f"ended in {store}")
+            found = self.each(lambda hs, s=store: walk(lambda **page: hs[writer].held(s, **page), limit))
+            self.same(found, answers.held(store), f"held in {store}")
+            found = self.each(lambda hs, s=store: walk(lambda **page: hs[writer].lacking(s, **page), limit))
+            self.same(found, answers.lacking(store), f"lacking in {store}")
         owed, spaces = answers.owed(), answers.spaces()
         self.same(self.each(lambda hs: hs[writer].owed(limit=limit)), owed[:limit], "owed")
         if owed:

@@ -35,6 +35,9 @@ STANDINGS = {standing.value: standing for standing in Standing}
 _STATES = {state.value: state for state in PlacementState}
 _PROVENANCES = {provenance.value: provenance for provenance in Provenance}
 
+NOTHING: Row = (None, None, None, None, None, False)
+"""What there is on an entry that is on record nowhere and names nobody, in the columns of `compared_of`."""
+
 NO_EVENT = Head(0, None, "0" * 64)
 """The head of a ledger before its first event."""
 
@@ -165,20 +168,27 @@ def unaccounted_of(
 def compared_of(external_id: str, row: Row) -> Compared:
     """Return what there is on one listed entry.
 
-    The row is of the standing, then place, owner, state, when it was stored and whether it is current,
-    then `ANSWERED` where it is. A batch has ten thousand, so what is the same for all of them is done here and not in a call.
+    The row is of the entry, its standing, then place, owner and state of its placement and whether that is
+    current, then `ANSWERED` where it is.
     """
-    standing, place, owner, state, stored_at, current, *fact = row
-    return Compared(
-        external_id,
-        place,
-        owner,
-        None if place is None else _STATES[state],
-        Standing.UNKNOWN if standing is None else STANDINGS[standing],
-        bool(current),
-        fact_of(fact, fact[12] or 0) if current else None,
-        read_instant(stored_at) if current else None,
-    )
+    standing, place, state, current = row[1], row[2], row[4], row[5]
+    made: Any = _Compared()
+    made.external_id = external_id
+    made.place = place
+    made.owner = row[3]
+    made.state = None if place is None else _STATES[state]
+    made.standing = Standing.UNKNOWN if standing is None else STANDINGS[standing]
+    made.current = bool(current)
+    made.fact = fact_of(row[6:], row[18] or 0) if current else None
+    made.__class__ = Compared
+    compared: Compared = made
+    return compared
+
+
+class _Compared:
+    """One while it is filled in: as with facts, a batch has ten thousand."""
+
+    __slots__ = Compared.__slots__
 
 
 def held_of(row: Row) -> Held:

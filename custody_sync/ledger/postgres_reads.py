@@ -228,7 +228,7 @@ class Reads:
         ]
         asked = {"entries": as_json(entries), "store": store, "keep": keep, "now": format_instant(now)}
         rows = await self._rows(conn, "compare", asked)
-        return [compared_of(external_id, row[1:]) for external_id, row in zip(listed, rows, strict=True)]
+        return [compared_of(external_id, row) for external_id, row in zip(listed, rows, strict=True)]
 
     async def held(
         self, conn: AsyncConnection[Any], store: str, limit: int, after: int, now: datetime

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Mapping
 from datetime import datetime
 
 from custody_sync.canonical import is_text
-from custody_sync.ledger.answers import ANSWERED, Row, compared_of, held_of
+from custody_sync.ledger.answers import ANSWERED, NOTHING, Row, compared_of, held_of
 from custody_sync.ledger.sqlite_asof import unchanged
 from custody_sync.ledger.sqlite_reads import PLACEMENT, head, known, present
 from custody_sync.ledger.storage import Compared, Held
-from custody_sync.model import Page, Standing
+from custody_sync.model import Page
 
-_NOTHING: Row = (None, None, None, None, None, False)
 _CURRENT = "(p.state = 'held' OR (p.state = 'kept' AND :keep)) AND (p.until IS NULL OR p.until > :now)"
 # An entry may be on record for several facts; which of them counts is told when all were read.
 _COMPARE = f"""
 SELECT e.key, CASE WHEN f.seq IS NULL OR e.value = ''
     THEN (SELECT c.standing FROM claims c WHERE c.fact_id = e.value) ELSE 'asserted' END,
-    p.id, p.fact_id, p.state, p.stored_at, f.seq IS NOT NULL, {ANSWERED}
+    p.id, p.fact_id, p.state, f.seq IS NOT NULL, {ANSWERED}
 FROM json_each(:listed) e
 LEFT JOIN placements p ON p.store = :store AND p.external_id = e.key
 LEFT JOIN facts f ON f.fact_id = p.fact_id AND e.value IN (p.fact_id, '') AND {_CURRENT}
@@ -50,22 +50,22 @@ def compare(
         text = json.dumps({key: fact_id if is_text(fact_id) else None for key, fact_id in asked.items()})
     parameters = {"listed": text, "store": store, "keep": keep, "now": present(conn, now)}
     rows: dict[str, Row] = {}
-    for external_id, *row in conn.execute(_COMPARE, parameters):
-        other = rows.get(external_id)
-        if other is None or _weight(row, listed[external_id]) > _weight(other, listed[external_id]):
+    for row in conn.execute(_COMPARE, parameters):
+        external_id = row[0]
+        if external_id not in rows or _weight(row, asked) > _weight(rows[external_id], asked):
             rows[external_id] = row
     if len(asked) < len(listed):
         odd = [external_id for external_id in listed if external_id not in asked]
         standings = known(conn, [listed[external_id] for external_id in odd])
         for external_id in odd:
             standing = standings[listed[external_id]]
-            rows[external_id] = (None if standing is Standing.UNKNOWN else standing.value, *_NOTHING[1:])
+            rows[external_id] = (external_id, standing.value, *NOTHING[2:])
     return [compared_of(external_id, rows[external_id]) for external_id in listed]
 
 
-def _weight(row: Row, fact_id: str) -> tuple[bool, bool, int]:
+def _weight(row: Row, listed: Mapping[str, str]) -> tuple[bool, bool, int]:
     """Order what is on record for one entry: what is not gone, then the fact's own, then the latest."""
-    return row[3] != "gone", row[2] == fact_id, row[1]
+    return row[4] != "gone", row[3] == listed[row[0]], row[2]
 
 
 def held(conn: sqlite3.Connection, store: str, limit: int, after: int, now: datetime) -> Page[Held]:

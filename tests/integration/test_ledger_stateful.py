@@ -33,7 +33,7 @@ def ops_of(*kinds: str) -> st.SearchStrategy[Op]:
 
 
 OP = ops_of(*KINDS)
-QUESTIONS = ("as_of", "past", "fact", "lists", "unaccounted", "known", "export")
+QUESTIONS = ("as_of", "past", "fact", "lists", "unaccounted", "compare", "known", "export")
 LEASE = timedelta(minutes=1)
 
 
@@ -171,12 +171,23 @@ class TwoWriters(Story):
     def _ask_lists(self, writer: int, dice: Dice) -> None:
         self.compare_lists(writer, limit=dice.of((1000, 4, 7)))
 
-    def _ask_unaccounted(self, writer: int, dice: Dice) -> None:
+    def listing(self, dice: Dice, more: tuple[str, ...] = ()) -> tuple[str, dict[str, str], bool]:
+        """Return what a store may list, and whether its policy keeps what is superseded."""
         store, keep = dice.of(STORES), dice.of((False, True))
-        ids = [*self.model.facts, *sorted(self.model.repaired), "nobody"]
+        ids = [*self.model.facts, *sorted(self.model.repaired), "nobody", *more]
         pairs = {spot.external_id: spot.fact_id for spot in self.model.spots if spot.store == store}
         for external_id in [*list(pairs)[:2], "unseen", "x\x00y"]:
             pairs[external_id] = dice.of(ids)
+        return store, pairs, keep
+
+    def _ask_compare(self, writer: int, dice: Dice) -> None:
+        store, listed, keep = self.listing(dice, more=("f\x00", ""))
+        listed = dict(dice.of((list(listed.items()), [*reversed(listed.items())])))
+        found = self.each(lambda hs: hs[writer].compare(store, listed, keep))
+        self.same(found, self.answers(writer).compare(store, listed, keep), "compared")
+
+    def _ask_unaccounted(self, writer: int, dice: Dice) -> None:
+        store, pairs, keep = self.listing(dice)
         found = self.each(lambda hs: hs[writer].unaccounted(store, pairs, keep=keep))
         self.same(found, self.answers(writer).unaccounted(store, pairs, keep), "unaccounted")
 
