@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Self
 
@@ -81,7 +81,9 @@ class AsyncCoordinator(AsyncMending):
             raise InvalidInput(field="ledger", problem=problem)
         self.ledger = ledger
         self._runtime = runtime or Runtime()
-        self._gates = open_gates(stores, self._runtime, deadlines or Deadlines(), superseded, paces)
+        deadlines = deadlines or Deadlines()
+        self._gates = open_gates(stores, self._runtime, deadlines, superseded, paces)
+        self._lasts = timedelta(seconds=deadlines.lease)
         self._remover = Remover(ledger, self._gates, self._runtime, patience or Patience())
         self._finishing = Finishing()
         self._notebooks = Notebooks(ledger, self._gates, self._runtime)

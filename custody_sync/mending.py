@@ -5,12 +5,13 @@ The half of the coordinator that an operator uses. Nothing here states a fact of
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from custody_sync.canonical import check_name
 from custody_sync.errors import InvalidInput
-from custody_sync.keeping import AsyncKeeping
+from custody_sync.intake import AsyncIntake
 from custody_sync.placing import Placer
 from custody_sync.ports import Watch
 from custody_sync.proposing import read_when
@@ -18,20 +19,24 @@ from custody_sync.recording import check_place
 from custody_sync.releasing import Notebooks
 from custody_sync.removal import Remover
 from custody_sync.repair.asking import Asker
-from custody_sync.repair.selection import select
+from custody_sync.repair.selection import Part, check_count, select
 from custody_sync.repair.status import status_of
-from custody_sync.repair.sweep import Sweep
+from custody_sync.repair.sweep import Order, Sweep, check_apart
 from custody_sync.repair.verify import Question, Tell, Verifying, read_fact_ids
 from custody_sync.results import RepairResult, Status, VerifyResult
+from custody_sync.signals.operations import traced
 
 
-class AsyncMending(AsyncKeeping):
+class AsyncMending(AsyncIntake):
     """Repairs and verifies; `AsyncCoordinator` is one."""
 
     _remover: Remover
     _placer: Placer
     _notebooks: Notebooks
+    _lasts: timedelta
+    """How long a sweep's lease holds."""
 
+    @traced("repair")
     async def repair(
         self,
         *,
@@ -40,11 +45,22 @@ class AsyncMending(AsyncKeeping):
         before: datetime | None = None,
         dry_run: bool = False,
         max_removals: int | None = None,
+        stores: Iterable[str] | None = None,
+        space: str | None = None,
+        part: Part | None = None,
+        limit: int | None = None,
+        fresh: bool = False,
+        moved: bool = False,
+        plan: os.PathLike[str] | str | None = None,
+        apply: os.PathLike[str] | str | None = None,
         receipt_id: str | None = None,
+        watch: Watch | None = None,
     ) -> RepairResult:
         """Finish what is owed, then find and remove every entry that the ledger does not stand behind.
 
-        Entries younger than ten minutes are left alone, since their write may still be under way.
+        Entries younger than ten minutes are left alone, since their write may still be under way. A
+        sweep that was killed is gone on with by the next call over the same stores and spaces; what came
+        after it began is then looked at by the call after that.
 
         Args:
             actor: who orders it.
@@ -52,16 +68,36 @@ class AsyncMending(AsyncKeeping):
             before: only entries older than this; moved to ten minutes ago if later.
             dry_run: only say what would be done.
             max_removals: the most removals to allow where the breaker would stop.
+            stores: only these stores.
+            space: only this space, or those that begin like it where it ends with a `*`.
+            part: only a stretch of one store's listing.
+            limit: at most so many removals this time; the next call goes on.
+            fresh: drop an interrupted sweep and begin anew.
+            moved: this ledger is the one that goes on, though it swept elsewhere before.
+            plan: write what would be removed to this file, and change nothing.
+            apply: do what such a file says, and nothing else; each line is judged once more.
             receipt_id: the caller's reference.
+            watch: told how far it is.
 
         Raises:
+            InvalidInput: an argument, or a file that is no plan of this ledger; nothing was done.
             LedgerMoved: the ledger goes on in another place, also in a dry run.
+            LedgerRestored: the ledger is older than what its witness has seen.
+            LedgerElsewhere: the ledger swept at another place before, and nobody said that it was moved.
+            ClockSkew: the ledger's server has another time.
             SweepRunning: another sweep holds the lease.
             BreakerOpen: suspiciously much to remove; nothing was removed.
         """
         self._check_open()
-        if max_removals is not None and (type(max_removals) is not int or max_removals < 0):
-            raise InvalidInput(field="max_removals", problem="must be a whole number, 0 or more")
+        order = Order(
+            selection=select(self._gates, stores=stores, space=space, part=part),
+            before=None if before is None else read_when(before, "before"),
+            max_removals=check_count(max_removals, "max_removals", 0),
+            limit=check_count(limit, "limit", 1),
+            fresh=fresh,
+            watch=watch,
+        )
+        check_apart(plan=plan, apply=apply, dry_run=dry_run, order=order)
         sweep = Sweep(
             ledger=self.ledger,
             gates=self._gates,
@@ -72,11 +108,17 @@ class AsyncMending(AsyncKeeping):
             runtime=self._runtime,
             mandate=self._mandate(actor, receipt_id),
             reason=check_name(reason, "reason"),
+            order=order,
+            lasts=self._lasts,
         )
-        cutoff = None if before is None else read_when(before, "before")
         await check_place(self.ledger)
-        return await sweep.run(before=cutoff, dry_run=dry_run, max_removals=max_removals)
+        if apply is not None:
+            return await sweep.apply(apply, moved=moved)
+        if dry_run or plan is not None:
+            return await sweep.plan(plan)
+        return await sweep.run(moved=moved)
 
+    @traced("verify")
     async def verify(
         self,
         *,

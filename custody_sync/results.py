@@ -216,11 +216,23 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """A line of a plan that was not carried out, and why; settled if there is nothing left to do about it."""
+
+    store: str
+    external_id: str
+    fact_id: str
+    reason: str
+    settled: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RepairResult:
     """What one sweep found and did.
 
     `young` and `undated` are entries the ledger does not stand behind but may not touch yet;
     `unlisted` names stores that cannot list; `still_held` and `unrecorded` are one sentence each.
+    Of a sweep that was resumed `scanned` counts all of it, and `repaired` what was still to do.
     """
 
     before: datetime
@@ -232,8 +244,16 @@ class RepairResult:
     unlisted: tuple[str, ...] = ()
     still_held: tuple[str, ...] = ()
     unrecorded: tuple[str, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+    """Lines of a plan that was applied and that did not hold any more."""
     erasure: Erasure = Erasure.DONE
     dry_run: bool = False
+    resumed: datetime | None = None
+    """When the sweep began that an earlier call did not bring to its end and this one went on with."""
+    left_over: int = 0
+    """How many removals a limit left for the next time."""
+    notices: tuple[str, ...] = ()
+    """What a dry run has to say of a sweep that would be refused."""
     complete: bool = True
 
 

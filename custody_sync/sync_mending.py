@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from custody_sync.coordinator import AsyncCoordinator
 from custody_sync.loop_thread import LoopThread
 from custody_sync.ports import Watch
+from custody_sync.repair.selection import Part
 from custody_sync.repair.verify import Tell
 from custody_sync.results import RepairResult, Status, VerifyResult
+from custody_sync.sync_intake import Intake
 
 
-class Mending:
+class Mending(Intake):
     """The same methods as `AsyncMending`, run on the coordinator's own loop thread."""
 
     _thread: LoopThread
@@ -26,9 +29,18 @@ class Mending:
         before: datetime | None = None,
         dry_run: bool = False,
         max_removals: int | None = None,
+        stores: Iterable[str] | None = None,
+        space: str | None = None,
+        part: Part | None = None,
+        limit: int | None = None,
+        fresh: bool = False,
+        moved: bool = False,
+        plan: os.PathLike[str] | str | None = None,
+        apply: os.PathLike[str] | str | None = None,
         receipt_id: str | None = None,
+        watch: Watch | None = None,
     ) -> RepairResult:
-        """Sweep every store; see `AsyncCoordinator.repair`."""
+        """Sweep every store; see `AsyncCoordinator.repair`. `watch` is called in the coordinator's thread."""
         return self._thread.run(
             self._custody.repair(
                 actor=actor,
@@ -36,7 +48,16 @@ class Mending:
                 before=before,
                 dry_run=dry_run,
                 max_removals=max_removals,
+                stores=stores,
+                space=space,
+                part=part,
+                limit=limit,
+                fresh=fresh,
+                moved=moved,
+                plan=plan,
+                apply=apply,
                 receipt_id=receipt_id,
+                watch=watch,
             )
         )
 

@@ -31,12 +31,17 @@ class Allowance:
     refused: int = 0
     """How many it had no room for."""
 
-    def grant(self, wanted: int) -> int:
+    def take(self, wanted: int) -> int:
         """Return how many of so many may be begun."""
         if self.left is None:
             return wanted
         granted = min(wanted, self.left)
         self.left -= granted
+        return granted
+
+    def grant(self, wanted: int) -> int:
+        """Return how many of so many may be begun, and remember the others as refused."""
+        granted = self.take(wanted)
         self.refused += wanted - granted
         return granted
 
@@ -83,7 +88,7 @@ class Draining:
         while True:
             page = await self._ledger.pending(limit=PAGE, after=after)
             rows = await self._allowed(page)
-            findings.repaired += await self._lease.each(rows, self._remove_pending)
+            findings.repaired += await self._lease.each(rows, self.remove_pending)
             await self._lease.renew()
             after = page.next
             if after is None:
@@ -104,7 +109,7 @@ class Draining:
         while self._selection.has_store(store):
             page = await self._ledger.ended(store, limit=PAGE, after=after)
             rows = await self._allowed(page)
-            done = await self._lease.each(rows, self._remove_stray)
+            done = await self._lease.each(rows, self.remove_stray)
             findings.repaired += [item for item in done if item is not None]
             await self._lease.renew()
             after = page.next
@@ -115,11 +120,12 @@ class Draining:
         rows = await self._selected(page)
         return rows[: self._allowance.grant(len(rows))]
 
-    async def _remove_pending(self, row: Placement) -> Repaired:
+    async def remove_pending(self, row: Placement) -> Repaired:
+        """Remove an entry that has to go and was not yet seen gone."""
         removal = await self._remover.drain_row(row, self._mandate)
         return _drained(row, Leftover.PENDING, removal.outcome, removal.detail)
 
-    async def _remove_stray(self, row: Placement) -> Repaired | None:
+    async def remove_stray(self, row: Placement) -> Repaired | None:
         """Remove an entry whose fact has ended: first on record, then in the store; None if it lives on."""
         try:
             await self._remover.record(row.to_entry(), Outcome.STARTED, "", self._mandate)

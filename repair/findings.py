@@ -7,7 +7,7 @@ from datetime import datetime
 
 from custody_sync.model import Erasure, Outcome
 from custody_sync.repair.listing import Candidate, Listing
-from custody_sync.results import Repaired, RepairResult, Restored, Seen
+from custody_sync.results import LastSweep, Repaired, RepairResult, Restored, Seen, Skipped
 
 
 @dataclass(slots=True)
@@ -20,17 +20,47 @@ class Findings:
     unlisted: list[str] = field(default_factory=list)
     still_held: list[str] = field(default_factory=list)
     unrecorded: list[str] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+    resumed: datetime | None = None
+    left_over: int = 0
     erasure: Erasure = Erasure.DONE
 
     def seen(self, name: str) -> tuple[Seen, ...]:
         """Gather one kind of left-alone entries over all stores."""
         return tuple(seen for listing in self.listings.values() for seen in getattr(listing, name))
 
+    def name_odd(self) -> None:
+        """Name what cannot be removed: what stands for another fact, and what cannot be used."""
+        for name, listing in self.listings.items():
+            if listing.failed is not None:
+                self.still_held.append(listing.failed)
+            self.unrecorded += [
+                f"{seen.store}/{seen.external_id}: placed for another fact" for seen in listing.contested
+            ]
+            self.unrecorded += [
+                f"{name}/{row.external_id}: cannot be used: {row.problem}" for row in listing.spoiled
+            ]
+            if listing.spoiled_more:
+                self.unrecorded.append(f"{name}: {listing.spoiled_more} more entries cannot be used")
+
+    def last(self, now: datetime) -> LastSweep:
+        """Return what to keep of a finished sweep."""
+        return LastSweep(
+            finished_at=now,
+            complete=self.result(now, dry_run=False).complete,
+            scanned={name: listing.scanned for name, listing in self.listings.items()},
+            orphans={name: listing.orphans for name, listing in self.listings.items()},
+            strays={name: listing.strays for name, listing in self.listings.items()},
+            still_held=tuple(self.still_held),
+        )
+
     def result(self, cutoff: datetime, *, dry_run: bool) -> RepairResult:
         """Return what became of it all; complete only if nothing is left to do or to say."""
         done = all(item.outcome is Outcome.VERIFIED for item in self.repaired)
         placed = all(item.placed for item in self.restored)
-        clean = not (self.still_held or self.unrecorded or self.seen("undated"))
+        clean = not (self.still_held or self.unrecorded or self.seen("undated") or self.left_over)
+        settled = all(item.settled for item in self.skipped)
         return RepairResult(
             before=cutoff,
             scanned={name: listing.scanned for name, listing in self.listings.items()},
@@ -41,9 +71,13 @@ class Findings:
             unlisted=tuple(self.unlisted),
             still_held=tuple(self.still_held),
             unrecorded=tuple(self.unrecorded),
+            skipped=tuple(self.skipped),
             erasure=self.erasure,
             dry_run=dry_run,
-            complete=done and placed and clean and self.erasure is Erasure.DONE,
+            resumed=self.resumed,
+            left_over=self.left_over,
+            notices=tuple(self.notices),
+            complete=done and placed and clean and settled and self.erasure is Erasure.DONE,
         )
 
 

@@ -19,14 +19,15 @@ from custody_sync.model import (
     Standing,
     read_instant,
 )
-from custody_sync.results import (
-    Seen,
-)
+from custody_sync.repair.selection import EVERYTHING, Selection
+from custody_sync.results import Seen
 from custody_sync.shown import Circle, Spoiled
-from custody_sync.stores import Gate
+from custody_sync.stores import Gate, Shown
 
 BATCH = 10_000
 """Entries the ledger is asked about at once; with few hand-overs the question hides behind the listing."""
+MOST = 100_000_000
+"""Entries after which a store's listing counts as one that never ends; no store in use has so many."""
 SPOILED_NAMED = 20
 """More spoiled rows of one store than these are only counted."""
 
@@ -40,6 +41,11 @@ class Candidate:
     recorded: bool
     """True when the ledger has its event already: an earlier sweep began with it."""
 
+    @property
+    def is_orphan(self) -> bool:
+        """Tell whether the ledger never knew it."""
+        return self.kind is Leftover.ORPHAN
+
 
 @dataclass(slots=True)
 class Listing:
@@ -47,7 +53,8 @@ class Listing:
 
     scanned: int = 0
     labelled: int = 0
-    planned: int = 0
+    orphans: int = 0
+    strays: int = 0
     contested: list[Seen] = field(default_factory=list)
     """Entries under one fact's label whose external id the ledger placed for another fact."""
     taken: set[str] = field(default_factory=set)
@@ -58,10 +65,19 @@ class Listing:
     spoiled_more: int = 0
     circles: bool = False
     """True when it came back to the same entries again and again, and would never have ended."""
+    failed: str | None = None
+    """Why it broke off."""
     _circle: Circle = field(default_factory=Circle)
 
-    def take(self, page: list[Entry | Spoiled], ledger_id: str) -> list[Entry]:
-        """Count a page and return what has this ledger's label; nothing of one that came before."""
+    @property
+    def planned(self) -> int:
+        """Tell how many of its entries have to go."""
+        return self.orphans + self.strays
+
+    def take(
+        self, page: list[Entry | Spoiled], ledger_id: str, selection: Selection = EVERYTHING
+    ) -> list[Entry]:
+        """Count a page and return what has this ledger's label and is selected; nothing that came before."""
         if (length := self._circle.length_in(page)) is not None:
             # The breaker goes by what there is, not by how often it was shown.
             self.labelled, self.scanned = self.labelled * length // max(self.scanned, 1), length
@@ -72,6 +88,8 @@ class Listing:
             for row in page
             if isinstance(row, Entry) and row.fact_id is not None and row.ledger_id == ledger_id
         ]
+        if selection.space is not None:
+            ours = [row for row in ours if selection.has_space(row.space)]
         for row in page:
             if isinstance(row, Spoiled):
                 self._name(row, ledger_id)
@@ -89,69 +107,114 @@ class Listing:
             self.spoiled_more += 1
 
 
-async def sort_out(
-    ledger: Ledger, gate: Gate, cutoff: datetime, now: datetime, listing: Listing
-) -> AsyncGenerator[list[Candidate]]:
-    """Yield batches of candidates for removal while the store lists; counts go into `listing`.
+@dataclass(slots=True, kw_only=True)
+class Batch:
+    """What became of a page of a listing, and how far that had come by then."""
 
-    Only entries with our label and this ledger's id are looked at. What is too young, dated in the
-    future or cannot be used is reported and never a candidate. The ledger looks one batch up while
-    the store lists the next, so the first batch is empty.
+    cursor: str | None
+    scanned: int
+    labelled: int
+    spoiled: tuple[Spoiled, ...]
+    spoiled_more: int
+    candidates: list[Candidate] = field(default_factory=list)
+    young: list[Seen] = field(default_factory=list)
+    undated: list[Seen] = field(default_factory=list)
+    contested: list[Seen] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sorter:
+    """Sorts out what a store lists.
+
+    Only entries with our label and this ledger's id are looked at, and of those only the ones that were
+    selected. What is too young, dated in the future or cannot be used is reported and never a candidate.
     """
-    asked: asyncio.Task[list[Candidate]] | None = None
-    problem: StoreError | None = None
-    try:
+
+    ledger: Ledger
+    selection: Selection
+    cutoff: datetime
+    now: datetime
+
+    async def sort(self, gate: Gate, listing: Listing, *, after: str | None = None) -> AsyncGenerator[Batch]:
+        """Yield a batch for each page while the store lists on behind a cursor; counts go into `listing`.
+
+        The ledger looks one page up while the store lists the next.
+        """
+        asked: asyncio.Task[Batch] | None = None
+        problem: StoreError | None = None
+        part = self.selection.part
+        if part is not None and after is None:
+            after = part.after
+        until = None if part is None else part.until
         try:
-            async with aclosing(gate.pages(BATCH)) as pages:
-                async for page in pages:
-                    ours = listing.take(page, ledger.ledger_id)
-                    before = asked
-                    asked = asyncio.create_task(_sort_batch(ledger, gate, ours, cutoff, now, listing))
-                    yield await before if before is not None else []
-                    if listing.circles:
-                        cause = "it comes back to the same entries again and again"
-                        raise StoreUnavailable(store=gate.name, operation="list", cause=cause)
-        except StoreError as error:
-            problem = error
-        if asked is not None:
-            yield await asked
-    finally:
-        if asked is not None:
-            asked.cancel()
-            await asyncio.gather(asked, return_exceptions=True)
-    if problem is not None:
-        raise problem
+            try:
+                async with aclosing(gate.listing(BATCH, after=after, until=until)) as pages:
+                    async for page in pages:
+                        before, asked = asked, self._ask(gate, page, listing)
+                        if before is not None:
+                            yield await before
+                        _check_end(gate, listing)
+            except StoreError as error:
+                problem = error
+            if asked is not None:
+                yield await asked
+        finally:
+            if asked is not None:
+                asked.cancel()
+                await asyncio.gather(asked, return_exceptions=True)
+        if problem is not None:
+            raise problem
 
+    def _ask(self, gate: Gate, page: Shown, listing: Listing) -> asyncio.Task[Batch]:
+        ours = listing.take(page.rows, self.ledger.ledger_id, self.selection)
+        batch = Batch(
+            cursor=page.cursor,
+            scanned=listing.scanned,
+            labelled=listing.labelled,
+            spoiled=tuple(listing.spoiled),
+            spoiled_more=listing.spoiled_more,
+        )
+        return asyncio.create_task(self._sort_page(gate, ours, listing, batch))
 
-async def _sort_batch(
-    ledger: Ledger, gate: Gate, ours: list[Entry], cutoff: datetime, now: datetime, listing: Listing
-) -> list[Candidate]:
-    pairs = {entry.external_id: entry.fact_id or "" for entry in ours}
-    candidates: list[Candidate] = []
-    unaccounted = await ledger.unaccounted(gate.name, pairs, keep=gate.keeps)
-    batch = {entry.external_id: entry for entry in ours} if unaccounted else {}
-    for found in unaccounted:
-        entry = batch[found.external_id]
+    async def _sort_page(self, gate: Gate, ours: list[Entry], listing: Listing, batch: Batch) -> Batch:
+        pairs = {entry.external_id: entry.fact_id or "" for entry in ours}
+        unaccounted = await self.ledger.unaccounted(gate.name, pairs, keep=gate.keeps)
+        entries = {entry.external_id: entry for entry in ours} if unaccounted else {}
+        for found in unaccounted:
+            entry = entries[found.external_id]
+            if found.state is PlacementState.DUE and found.owner == entry.fact_id:
+                # Pending in the ledger already: draining takes care of it, however young it is.
+                continue
+            if entry.external_id in listing.taken:
+                continue
+            listing.taken.add(entry.external_id)
+            self._judge(entry, found, batch)
+        return batch
+
+    def _judge(self, entry: Entry, found: Unaccounted, batch: Batch) -> None:
         age_from = entry.stored_at or read_instant(entry.created_at)
         seen = Seen(
-            store=gate.name, external_id=entry.external_id, fact_id=entry.fact_id or "", since=age_from
+            store=entry.store, external_id=entry.external_id, fact_id=entry.fact_id or "", since=age_from
         )
-        if found.state is PlacementState.DUE and found.owner == entry.fact_id:
-            # Pending in the ledger already: draining takes care of it, however young it is.
-            continue
-        if entry.external_id in listing.taken:
-            continue
-        listing.taken.add(entry.external_id)
-        if age_from is not None and age_from > now + MAX_SKEW:
-            listing.undated.append(seen)
-        elif age_from is None or age_from > cutoff:
-            listing.young.append(seen)
+        if age_from is not None and age_from > self.now + MAX_SKEW:
+            batch.undated.append(seen)
+        elif age_from is None or age_from > self.cutoff:
+            batch.young.append(seen)
         elif found.owner not in (None, entry.fact_id) and found.state is not PlacementState.GONE:
-            listing.contested.append(seen)
+            batch.contested.append(seen)
         else:
-            candidates.append(_candidate(entry, found))
-    listing.planned += len(candidates)
-    return candidates
+            batch.candidates.append(_candidate(entry, found))
+
+
+def _check_end(gate: Gate, listing: Listing) -> None:
+    """Break off a listing that will not end by itself."""
+    cause = ""
+    if listing.circles:
+        cause = "it comes back to the same entries again and again"
+    elif listing.scanned >= MOST:
+        cause = f"it goes on after {MOST:,} entries"
+    if cause:
+        raise StoreUnavailable(store=gate.name, operation="list", cause=cause)
 
 
 def _candidate(entry: Entry, found: Unaccounted) -> Candidate:

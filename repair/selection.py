@@ -102,4 +102,11 @@ def select(
     return Selection(stores=chosen, space=space, part=part)
 
 
-__all__ = ["EVERYTHING", "Part", "Selection", "select"]
+def check_count(count: int | None, field: str, least: int) -> int | None:
+    """Return a number that was given, or refuse it."""
+    if count is not None and (type(count) is not int or count < least):
+        raise InvalidInput(field=field, problem=f"must be a whole number, {least} or more")
+    return count
+
+
+__all__ = ["EVERYTHING", "Part", "Selection", "check_count", "select"]

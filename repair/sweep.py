@@ -2,55 +2,61 @@
 
 Everything is listed and spooled before the first removal, so that the breaker can stop a sweep
 that would empty a store because the ledger was put back from a backup. Each candidate's event
-is recorded before its entry is touched.
+is recorded before its entry is touched. What was killed is gone on with by the next one.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+import os
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
-from custody_sync.errors import (
-    AlreadyRecorded,
-    AssertedId,
-    BreakerOpen,
-    ClosedError,
-    CustodyError,
-    LedgerError,
-    StillBelieved,
-    StoreError,
-)
+from custody_sync.errors import BreakerOpen, ClosedError, InvalidInput, LedgerError, StoreError
 from custody_sync.faultpoints import FaultPoint
 from custody_sync.finishing import Finishing
-from custody_sync.ledger import Ledger, Repair
+from custody_sync.ledger import Ledger
 from custody_sync.ledger.storage import ERASURE
-from custody_sync.model import (
-    REPAIR_MIN_AGE,
-    Capability,
-    Erasure,
-    Leftover,
-    Outcome,
-)
+from custody_sync.model import REPAIR_MIN_AGE, Capability, Erasure, Outcome
 from custody_sync.placing import Placer
+from custody_sync.ports import Watch
 from custody_sync.releasing import Notebooks
 from custody_sync.removal import Mandate, Remover
+from custody_sync.repair.applying import Applying
 from custody_sync.repair.draining import Allowance, Draining
 from custody_sync.repair.findings import Findings, repaired_of
-from custody_sync.repair.lease import Lease
-from custody_sync.repair.listing import Candidate, Listing, sort_out
-from custody_sync.repair.selection import EVERYTHING
-from custody_sync.repair.spool import Spool
-from custody_sync.results import (
-    Repaired,
-    RepairResult,
-)
+from custody_sync.repair.guards import doubts_of, guard
+from custody_sync.repair.last import note_last
+from custody_sync.repair.lease import LEASE, Lease
+from custody_sync.repair.listing import Batch, Sorter
+from custody_sync.repair.plan import PlanWriter, check_plan, writing
+from custody_sync.repair.resuming import TOPIC as RUN
+from custody_sync.repair.resuming import Phase, Progress, find_run
+from custody_sync.repair.selection import EVERYTHING, Selection
+from custody_sync.repair.spool import Spool, Spooled
+from custody_sync.repair.working import Working
+from custody_sync.results import RepairResult
 from custody_sync.runtime import Runtime
 from custody_sync.stores import Gate, describe
 
 FEW = 100
 FEW_PER_STORE = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What a sweep is told to do."""
+
+    selection: Selection = EVERYTHING
+    before: datetime | None = None
+    max_removals: int | None = None
+    limit: int | None = None
+    """At most so many removals; the rest is left for the next time."""
+    fresh: bool = False
+    """Whether to drop an interrupted sweep and begin anew."""
+    watch: Watch | None = None
 
 
 class Sweep:
@@ -62,10 +68,12 @@ class Sweep:
         remover: deletes and verifies.
         placer: places what is owed.
         notebooks: lets go of what stores noted of erased spaces.
-        finishing: lets go of lease and spool even if the caller gives up.
+        finishing: lets go of the lease even if the caller gives up.
         runtime: clock, ids and fault points.
         mandate: on whose behalf.
         reason: recorded with every orphan.
+        order: what it is told to do.
+        lasts: how long its lease holds without being renewed.
     """
 
     def __init__(
@@ -80,167 +88,297 @@ class Sweep:
         runtime: Runtime,
         mandate: Mandate,
         reason: str,
+        order: Order,
+        lasts: timedelta = LEASE,
     ) -> None:
         self._ledger = ledger
-        self._gates = gates
-        self._remover = remover
+        self._gates = {name: gate for name, gate in gates.items() if order.selection.has_store(name)}
         self._notebooks = notebooks
         self._finishing = finishing
         self._runtime = runtime
-        self._mandate = mandate
-        self._reason = reason
-        self._lease = Lease(ledger, runtime, mandate.actor)
+        self._order = order
+        self._findings = Findings()
+        self._allowance = Allowance(order.limit)
+        self._spool = Spool(ledger)
+        self._lease = Lease(ledger, runtime, mandate.actor, lasts)
+        self._working = Working(
+            ledger=ledger,
+            gates=self._gates,
+            remover=remover,
+            runtime=runtime,
+            lease=self._lease,
+            mandate=mandate,
+            reason=reason,
+            findings=self._findings,
+        )
         self._draining = Draining(
             ledger=ledger,
-            gates=gates,
+            gates=self._gates,
             remover=remover,
             placer=placer,
             lease=self._lease,
             mandate=mandate,
-            selection=EVERYTHING,
-            allowance=Allowance(),
+            selection=order.selection,
+            allowance=self._allowance,
         )
 
-    async def run(self, *, before: datetime | None, dry_run: bool, max_removals: int | None) -> RepairResult:
-        """Sweep every store once.
+    async def run(self, *, moved: bool = False) -> RepairResult:
+        """Sweep every store once, or what an interrupted sweep left of it.
 
         Raises:
+            LedgerRestored, LedgerElsewhere, ClockSkew: this may not be the ledger that goes on.
             SweepRunning: another sweep holds the lease.
             BreakerOpen: too much to remove unasked; nothing unrecorded was touched.
         """
-        now = self._ledger.now()
-        cutoff = min(now - REPAIR_MIN_AGE, before or now)
-        findings = Findings()
-        if dry_run:
-            await self._plan(findings, cutoff, now)
-            return findings.result(cutoff, dry_run=True)
-        spool = Spool(self._ledger, self._runtime.ids.generation())
         try:
-            await self._lease.renew()
-            self._runtime.reach(FaultPoint.SWEEP_LEASED)
-            await self._draining.drain(findings)
+            await self._begin_at(moved)
+            await self._draining.drain(self._findings)
             self._runtime.reach(FaultPoint.SWEEP_DRAINED)
             await self._lease.renew()
-            await spool.clear()
-            await self._list_all(findings, cutoff, now, spool)
-            self._check_breaker(findings, max_removals)
-            await spool.flush()
+            progress = await self._take_up()
+            if progress.phase is Phase.LISTING:
+                await self._list_all(progress)
+            self._findings.name_odd()
             self._runtime.reach(FaultPoint.SWEEP_SPOOLED)
-            worked_off = 0
-            async for page in spool.pages():
-                await self._lease.renew()
-                done = await self._lease.each(page, lambda candidate: self._work_off(candidate, findings))
-                findings.repaired += [item for item in done if item is not None]
-                worked_off += len(page)
-            if worked_off != spool.count:
-                lost = spool.count - worked_off
-                findings.unrecorded.append(f"{lost} entries to remove were lost on the way; run repair again")
+            await self._work_off_all(progress)
             await self._notebooks.settle(most=None, tell=self._lease.keep)
-            findings.erasure = await self._ledger.erase()
-            if await self._notebooks.are_due():
-                findings.erasure = Erasure.PENDING
+            await self._finish()
             self._runtime.reach(FaultPoint.SWEEP_DONE)
         finally:
-            await self._finishing.see_through(self._let_go(spool))
-        return findings.result(cutoff, dry_run=False)
+            await self._finishing.see_through(self._let_go())
+        return self._findings.result(progress.cutoff, dry_run=False)
 
-    async def _let_go(self, spool: Spool) -> None:
+    async def plan(self, path: os.PathLike[str] | str | None = None) -> RepairResult:
+        """Say what a sweep that begins now would do, in a file as well, and change nothing.
+
+        Raises:
+            InvalidInput: the file cannot be written.
+        """
+        now = self._ledger.now()
+        doubts = await doubts_of(self._ledger)
+        self._findings.notices += [*map(str, doubts.refusals), *doubts.notices]
+        progress = self._begin(now)
+        if path is None:
+            await self._plan(progress)
+        else:
+            head = await self._ledger.head()
+            wanted = self._order.selection
+            with writing(path, self._ledger, head, wanted, progress.cutoff) as file:
+                await self._plan(progress, file)
+        return self._findings.result(progress.cutoff, dry_run=True)
+
+    async def _plan(self, progress: Progress, file: PlanWriter | None = None) -> None:
+        await self._draining.plan(self._findings)
+        if file is not None:
+            for item in self._findings.repaired:
+                file.write_owed(item)
+        if await self._ledger.notes(ERASURE, limit=1) or await self._notebooks.are_due():
+            self._findings.erasure = Erasure.PENDING
+        for gate in self._listable():
+            async with aclosing(self._batches(gate, progress)) as batches:
+                async for batch in batches:
+                    for candidate in batch.candidates:
+                        self._findings.repaired.append(repaired_of(candidate, Outcome.PLANNED, None, ""))
+                        if file is not None:
+                            file.write(candidate)
+        self._findings.name_odd()
+
+    async def apply(self, path: os.PathLike[str] | str, *, moved: bool = False) -> RepairResult:
+        """Do what a plan says, and nothing else; what does not hold any more is skipped.
+
+        Raises:
+            InvalidInput: the file is no plan of this ledger; nothing was done.
+        """
+        check_plan(path, self._ledger)
+        try:
+            await self._begin_at(moved)
+            await Applying(
+                ledger=self._ledger,
+                gates=self._gates,
+                working=self._working,
+                draining=self._draining,
+                lease=self._lease,
+                allowance=self._allowance,
+                findings=self._findings,
+            ).run(path)
+            self._findings.left_over += self._allowance.refused
+            self._findings.erasure = await self._ledger.erase()
+        finally:
+            await self._finishing.see_through(self._let_go())
+        return self._findings.result(self._latest(self._ledger.now()), dry_run=False)
+
+    async def _begin_at(self, moved: bool) -> None:
+        """Take the lease, unless this may not be the ledger that goes on."""
+        await self._lease.renew()
+        self._runtime.reach(FaultPoint.SWEEP_LEASED)
+        self._findings.notices += await guard(self._ledger, moved=moved)
+
+    # --- where it begins, and where it ends -------------------------------------------------
+
+    def _begin(self, now: datetime) -> Progress:
+        names = [gate.name for gate in self._listable()]
+        progress = Progress.begin(names, self._order.selection, now, self._latest(now))
+        self._findings.listings = progress.listings
+        return progress
+
+    def _latest(self, now: datetime) -> datetime:
+        """Return before when an entry must have been stored to be swept."""
+        return min(now - REPAIR_MIN_AGE, self._order.before or now)
+
+    def _listable(self) -> list[Gate]:
+        listable = [gate for gate in self._gates.values() if gate.can(Capability.LIST_ENTRIES)]
+        self._findings.unlisted = [name for name, gate in self._gates.items() if gate not in listable]
+        return listable
+
+    async def _take_up(self) -> Progress:
+        """Return the sweep that was interrupted, or a new one in its place."""
+        now = self._ledger.now()
+        progress = None
+        if not self._order.fresh:
+            names = [gate.name for gate in self._listable()]
+            wanted = self._order.selection
+            progress = await find_run(self._ledger, self._spool, names, wanted, self._latest(now))
+        if progress is None:
+            await self._drop()
+            return self._begin(now)
+        self._findings.listings = progress.listings
+        self._findings.resumed = progress.begun
+        return progress
+
+    async def _finish(self) -> None:
+        findings = self._findings
+        findings.left_over += self._allowance.refused
+        if not findings.left_over:
+            # First, since an erasure is not complete while these rows name what it takes.
+            await self._drop()
+        findings.erasure = await self._ledger.erase()
+        if await self._notebooks.are_due():
+            findings.erasure = Erasure.PENDING
+        await note_last(self._ledger, findings.last(self._ledger.now()))
+
+    async def _drop(self) -> None:
+        await self._ledger.drop_notes(RUN)
+        await self._spool.clear()
+
+    async def _let_go(self) -> None:
         with contextlib.suppress(LedgerError, ClosedError):
-            # The ids of other people's entries have no business beside the log once the sweep is over.
-            await spool.close()
             await self._lease.release()
 
     # --- what the stores hold ---------------------------------------------------------------
 
-    async def _list_all(
-        self, findings: Findings, cutoff: datetime, now: datetime, spool: Spool | None
-    ) -> None:
-        for gate in self._gates.values():
-            if not gate.can(Capability.LIST_ENTRIES):
-                findings.unlisted.append(gate.name)
+    async def _list_all(self, progress: Progress) -> None:
+        for gate in self._listable():
+            place = progress.places[gate.name]
+            if place.done:
                 continue
-            listing = findings.listings.setdefault(gate.name, Listing())
-            try:
-                async with aclosing(sort_out(self._ledger, gate, cutoff, now, listing)) as batches:
-                    async for candidates in batches:
-                        await self._take(findings, spool, candidates)
-            except StoreError as error:
-                findings.still_held.append(f"{gate.name}: cannot list: {describe(error)}")
-            findings.unrecorded += [
-                f"{seen.store}/{seen.external_id}: placed for another fact" for seen in listing.contested
-            ]
-            findings.unrecorded += [
-                f"{gate.name}/{row.external_id}: cannot be used: {row.problem}" for row in listing.spoiled
-            ]
-            if listing.spoiled_more:
-                findings.unrecorded.append(f"{gate.name}: {listing.spoiled_more} more entries cannot be used")
+            if progress.listings[gate.name].scanned and place.cursor is None:
+                # It cannot say where it was, so it is listed from its beginning.
+                await self._spool.drop_store(gate.name)
+                progress.restart(gate.name)
+            await self._list(gate, progress)
+        await self._check_breaker(progress)
+        if self._findings.resumed is not None:
+            # What was listed twice stands in the spool once.
+            progress.spooled = await self._spool.count()
+        progress.phase = Phase.WORKING
+        await self._ledger.put_notes([progress.note(self._ledger.now())])
 
-    async def _take(self, findings: Findings, spool: Spool | None, candidates: list[Candidate]) -> None:
-        """Spool candidates; in a dry run there is no spool, and they are only reported."""
-        if spool is None:
-            findings.repaired += [
-                repaired_of(candidate, Outcome.PLANNED, None, "") for candidate in candidates
-            ]
-            return
-        await spool.add(candidates)
-        await self._lease.keep()
+    async def _list(self, gate: Gate, progress: Progress) -> None:
+        """List one store to its end, into the spool."""
+        async with aclosing(self._batches(gate, progress)) as batches:
+            async for batch in batches:
+                note = progress.note(self._ledger.now(), (gate.name, batch))
+                await self._spool.put(batch, note)
+                self._tell(f"listing {gate.name}", batch.scanned)
+                await self._lease.keep()
+        progress.places[gate.name].done = True
+        await self._ledger.put_notes([progress.note(self._ledger.now())])
 
-    def _check_breaker(self, findings: Findings, max_removals: int | None) -> None:
-        planned = sum(listing.planned for listing in findings.listings.values())
-        scanned = sum(listing.scanned for listing in findings.listings.values())
-        if max_removals is not None:
-            if planned > max_removals:
-                raise BreakerOpen(planned=planned, scanned=scanned)
-            return
-        if planned > FEW and planned * 100 > scanned:
-            raise BreakerOpen(planned=planned, scanned=scanned)
-        for listing in findings.listings.values():
-            if listing.planned > FEW_PER_STORE and listing.planned * 3 > listing.labelled:
-                raise BreakerOpen(planned=planned, scanned=scanned)
-
-    async def _work_off(self, candidate: Candidate, findings: Findings) -> Repaired | None:
-        """Record one candidate, then delete and verify it; None if it found its place meanwhile."""
-        entry, event_id = candidate.entry, None
-        try:
-            event_id = await self._record(candidate)
-        except (AssertedId, StillBelieved):
-            return None
-        except CustodyError as error:
-            findings.unrecorded.append(f"{entry.store}/{entry.external_id}: {error.code}")
-            return repaired_of(
-                candidate, Outcome.FAILED, None, f"not recorded, so not touched ({error.code})"
-            )
-        self._runtime.reach(FaultPoint.SWEEP_RECORDED)
-        outcome, detail = await self._remover.take_away(self._gates[entry.store], entry)
-        removal = await self._remover.settle(entry, Outcome.STARTED, outcome, detail, self._mandate)
-        return repaired_of(candidate, removal.outcome, event_id, removal.detail)
-
-    async def _record(self, candidate: Candidate) -> str | None:
-        entry = candidate.entry
-        if candidate.kind is Leftover.STRAY or candidate.recorded:
-            return await self._remover.record(entry, Outcome.STARTED, "", self._mandate)
-        event_id = self._runtime.ids.event_id()
-        draft = Repair(
-            event_id=event_id,
-            fact_id=entry.fact_id or "",
-            actor=self._mandate.actor,
-            receipt_id=self._mandate.receipt_id,
-            reason=self._reason,
-            store=entry.store,
-            external_id=entry.external_id,
-            scope=entry.scope,
-            stored_at=entry.stored_at,
+    async def _batches(self, gate: Gate, progress: Progress) -> AsyncGenerator[Batch]:
+        """Yield what a store lists from where the sweep is; one that fails is named and ends."""
+        listing = progress.listings[gate.name]
+        sorter = Sorter(
+            ledger=self._ledger,
+            selection=self._order.selection,
+            cutoff=progress.cutoff,
+            now=self._ledger.now(),
         )
+        listing.failed = None
         try:
-            await self._ledger.append(draft)
-        except AlreadyRecorded:
-            return None
-        return event_id
+            after = progress.places[gate.name].cursor
+            async with aclosing(sorter.sort(gate, listing, after=after)) as batches:
+                async for batch in batches:
+                    progress.take(gate.name, batch)
+                    yield batch
+        except StoreError as error:
+            listing.failed = f"{gate.name}: cannot list: {describe(error)}"
 
-    # --- results ----------------------------------------------------------------------------
+    async def _check_breaker(self, progress: Progress) -> None:
+        """Stop before the first removal where there is suspiciously much to remove."""
+        listings = progress.listings.values()
+        planned = sum(listing.planned for listing in listings)
+        scanned = sum(listing.scanned for listing in listings)
+        if self._order.max_removals is not None:
+            stop = planned > self._order.max_removals
+        else:
+            stop = planned > FEW and planned * 100 > scanned
+            for listing in listings:
+                stop = stop or (listing.planned > FEW_PER_STORE and listing.planned * 3 > listing.labelled)
+        if stop:
+            await self._drop()
+            raise BreakerOpen(planned=planned, scanned=scanned)
 
-    async def _plan(self, findings: Findings, cutoff: datetime, now: datetime) -> None:
-        await self._draining.plan(findings)
-        if await self._ledger.notes(ERASURE, limit=1) or await self._notebooks.are_due():
-            findings.erasure = Erasure.PENDING
-        await self._list_all(findings, cutoff, now, None)
+    # --- what has to go ---------------------------------------------------------------------
+
+    async def _work_off_all(self, progress: Progress) -> None:
+        working = self._working
+        async with aclosing(self._spool.pages(without=working.vanished)) as pages:
+            async for page in pages:
+                await self._lease.renew()
+                if not await self._work_off(page, progress):
+                    self._findings.left_over += await self._spool.count()
+                    break
+                self._tell("removing", progress.worked, progress.spooled)
+        lost = progress.spooled - progress.worked
+        if lost > 0 and not working.vanished and not self._findings.left_over:
+            said = f"{lost} entries to remove were lost on the way; run repair again"
+            self._findings.unrecorded.append(said)
+
+    async def _work_off(self, page: Spooled, progress: Progress) -> bool:
+        """Work off a page of the spool; tell whether there was room for all of it."""
+        reasons = await self._working.judge(page.candidates)
+        rows = list(zip(page.keys, page.candidates, strict=True))
+        due = [row for row in rows if (row[1].entry.store, row[1].entry.external_id) not in reasons]
+        granted = self._allowance.take(len(due))
+        left = {key for key, _ in due[granted:]}
+        await self._working.remove([candidate for _, candidate in due[:granted]])
+        done = [key for key, _ in rows if key not in left]
+        progress.worked += len(done)
+        # Written first: a page that is worked off twice is counted twice, and nothing seems lost.
+        await self._ledger.put_notes([progress.note(self._ledger.now())])
+        await self._spool.drop(done)
+        return not left
+
+    def _tell(self, step: str, done: int, of: int | None = None) -> None:
+        if self._order.watch is not None:
+            self._order.watch(step, done, of)
+
+
+def check_apart(
+    *,
+    plan: os.PathLike[str] | str | None,
+    apply: os.PathLike[str] | str | None,
+    dry_run: bool,
+    order: Order,
+) -> None:
+    """Refuse what cannot be meant at once."""
+    if apply is None:
+        return
+    if plan is not None or dry_run:
+        raise InvalidInput(field="apply", problem="changes something; it goes with neither plan nor dry_run")
+    if order.before is not None or order.max_removals is not None or order.fresh or order.selection.space:
+        problem = "does what the file says; before, max_removals, space and fresh do not go with it"
+        raise InvalidInput(field="apply", problem=problem)
+
+
+__all__ = ["Order", "Sweep", "check_apart"]

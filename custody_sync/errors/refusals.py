@@ -175,6 +175,21 @@ class WriteInProgress(CustodyError, Transient):
     exit_code = 4
 
 
+class LedgerRestored(Refused):
+    """The ledger {name} does not have event {seq}, which its witness {path} has seen: it was put back from a backup
+    or cut off, and a sweep would take what was written since for leftovers. Put the later ledger back; only if what
+    is missing is given up for good, let the witness begin anew here: custody-sync ledger head --accept."""
+
+    code = "ledger_restored"
+
+
+class LedgerElsewhere(Refused):
+    """The ledger {name} swept before at {before}, and this is {here}: a copy must not sweep the stores of the ledger
+    that goes on. If this is the one that goes on, say so once: repair --moved, or moved=True."""
+
+    code = "ledger_elsewhere"
+
+
 class SweepRunning(CustodyError, Transient):
     """A sweep by {holder} has been running since {since}; its lease ends at {until}."""
 

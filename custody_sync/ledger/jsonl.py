@@ -42,6 +42,7 @@ from custody_sync.ledger.sqlite_rows import note_erasures, position
 from custody_sync.ledger.state import Appended
 from custody_sync.ledger.storage import Identity
 from custody_sync.ledger.stored import Stored
+from custody_sync.ledger.whereabouts import Whereabouts, of_file
 from custody_sync.model import Erasure, Event, format_instant
 from custody_sync.runtime import Runtime
 
@@ -154,6 +155,10 @@ class JsonlStorage(Embedded):
     def files(self) -> tuple[Path, ...]:
         """The log and what is kept beside it."""
         return self._image.files
+
+    async def whereabouts(self) -> Whereabouts:
+        """Return the log's path alone: an erasure writes it anew."""
+        return of_file(self.files[0], numbered=False)
 
     @property
     def notices(self) -> tuple[str, ...]:

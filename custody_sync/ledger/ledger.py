@@ -32,6 +32,7 @@ from custody_sync.ledger.storage import (
     open_storage,
 )
 from custody_sync.ledger.verifying import Verification, verify
+from custody_sync.ledger.whereabouts import Whereabouts
 from custody_sync.ledger.witness import Witness, has, witness_folder
 from custody_sync.model import Erasure, Event, Head
 from custody_sync.runtime import Runtime
@@ -166,6 +167,10 @@ class Ledger(Asking):
     def remains(self) -> tuple[str, ...]:
         """Say what an erasure does not reach, such as backups of a server; one sentence each."""
         return self._storage.remains
+
+    async def whereabouts(self) -> Whereabouts:
+        """Return where the ledger is, in words that a copy of it does not share, and its server's time."""
+        return await self._storage.whereabouts()
 
     def now(self) -> datetime:
         """Return the ledger's own clock.

@@ -42,6 +42,7 @@ from custody_sync.ledger.replaying import Stored
 from custody_sync.ledger.rows import Derived
 from custody_sync.ledger.rules import Group, event_of
 from custody_sync.ledger.storage import Account, AsOf, Compared, Held, Identity, Mark, Note, Unaccounted
+from custody_sync.ledger.whereabouts import Whereabouts
 from custody_sync.model import Erasure, Event, Fact, Head, Page, Placement, PlacementState, Standing
 from custody_sync.runtime import Runtime
 
@@ -276,6 +277,10 @@ class PostgresStorage:
     async def backlog(self) -> list[Backlog]:
         """Return what is still to do by store."""
         return await self._read(self._outstanding.backlog, self._runtime.clock.now())
+
+    async def whereabouts(self) -> Whereabouts:
+        """Return which cluster, database and schema it is in, and the server's time."""
+        return await self._read(self._reads.whereabouts)
 
     async def head(self) -> Head:
         """Return the committed head."""

@@ -38,6 +38,7 @@ from custody_sync.ledger.sqlite_files import (
 from custody_sync.ledger.sqlite_reading import Reading
 from custody_sync.ledger.sqlite_upgrade import upgrade
 from custody_sync.ledger.storage import Identity
+from custody_sync.ledger.whereabouts import Whereabouts, of_file
 from custody_sync.model import Erasure
 from custody_sync.runtime import Runtime
 
@@ -131,6 +132,10 @@ class SqliteStorage(Embedded):
         """The file, and those that SQLite keeps beside it."""
         path = os.path.realpath(self._location.path)
         return tuple(Path(f"{path}{end}") for end in ("", "-wal", "-shm", "-journal"))
+
+    async def whereabouts(self) -> Whereabouts:
+        """Return the file's path and number; nothing writes it anew under another one."""
+        return of_file(self.files[0], numbered=True)
 
     # --- writing ----------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from custody_sync.ledger.outstanding import OutstandingStorage
 from custody_sync.ledger.questions import Account, AsOf, Compared, Held, Unaccounted
 from custody_sync.ledger.replaying import Stored
 from custody_sync.ledger.rows import Derived
+from custody_sync.ledger.whereabouts import Whereabouts
 from custody_sync.model import Erasure, Event, Fact, Head, Page, Placement, PlacementState, Standing
 from custody_sync.runtime import Runtime
 
@@ -181,6 +182,10 @@ class Storage(OutstandingStorage, Protocol):
 
     async def lacking(self, store: str, limit: int, after: int) -> Page[str]:
         """Return the facts believed now of which a store holds no placement, in the order of the log."""
+        ...
+
+    async def whereabouts(self) -> Whereabouts:
+        """Return where it is, in words that a copy of it at another place does not share."""
         ...
 
     async def head(self) -> Head:

@@ -14,9 +14,7 @@ from fix_custody import ACTOR, BRIEF, LATER, Desk, error_of, kinds_of, open_desk
 
 from custody_sync import AsyncCoordinator, Ledger, errors
 from custody_sync.faultpoints import FaultPoint
-from custody_sync.model import Entry, Leftover, Outcome
-from custody_sync.repair.listing import Candidate
-from custody_sync.repair.spool import Spool
+from custody_sync.model import Entry, Outcome
 from custody_sync.testing import ManualClock, MemoryStore
 
 MINUTE = timedelta(minutes=1)
@@ -127,7 +125,7 @@ async def test_max_removals_is_a_whole_number(desk: Desk, wrong: Any) -> None:
 
 
 async def test_ledger_put_back_from_a_backup(tmp_path: Path) -> None:
-    """A ledger file put back from a backup trips the breaker, and nothing is lost."""
+    """A ledger file put back from a backup is known by its witness; without one it trips the breaker."""
     clock = ManualClock()
     stores = [MemoryStore("memories", clock=clock), MemoryStore("agent", own_ids=True, clock=clock)]
     async with open_desk(tmp_path, stores=stores, clock=clock) as desk:
@@ -142,6 +140,8 @@ async def test_ledger_put_back_from_a_backup(tmp_path: Path) -> None:
     clock.advance(LATER)
     async with open_desk(tmp_path, stores=stores, clock=clock) as desk:
         head = await desk.ledger.head()
+        await error_of(desk.repair(), errors.LedgerRestored)
+        await desk.ledger.witness.accept(head)
         error = await error_of(desk.repair(), errors.BreakerOpen)
         assert (error.planned, error.scanned) == (12, 18)
         assert "max_removals=12" in str(error)
@@ -253,19 +253,3 @@ async def test_sweep_whose_lease_lapsed_leaves_the_next_one_alone(tmp_path: Path
         assert second.complete
         assert await desk.ledger.notes("sweep-spool") == []
         assert await desk.judge_clean() == set()
-
-
-async def test_two_runs_share_no_spool(desk: Desk) -> None:
-    """What one run spools, another neither reads nor overwrites nor drops when it ends."""
-    first, second = Spool(desk.ledger, "b"), Spool(desk.ledger, "a")
-    entries = [
-        Entry(store="s", external_id=str(n), fact_id="f", stored_at=desk.clock.now()) for n in range(3)
-    ]
-    await first.add([Candidate(entry, Leftover.ORPHAN, recorded=False) for entry in entries])
-    await second.add([Candidate(entries[0], Leftover.STRAY, recorded=True)])
-    await first.flush()
-    await second.flush()
-    assert [len(page) async for page in second.pages()] == [1]
-    await second.close()
-    assert [c.entry async for page in first.pages() for c in page] == entries
-    assert await desk.ledger.notes("sweep-spool") == []

@@ -4,6 +4,16 @@
 -- name: head
 SELECT seq, tx_time, hash FROM custody_sync.head WHERE one = 1
 
+-- name: whereabouts
+SELECT has_function_privilege('pg_control_system()', 'execute'), d.datname, d.oid::text, n.nspname,
+    clock_timestamp()
+FROM custody_sync.head h JOIN pg_class c ON c.oid = h.tableoid JOIN pg_namespace n ON n.oid = c.relnamespace,
+    pg_database d
+WHERE h.one = 1 AND d.datname = current_database()
+
+-- name: cluster
+SELECT system_identifier::text FROM pg_control_system()
+
 -- name: settings
 SELECT name, value FROM custody_sync.settings
 
