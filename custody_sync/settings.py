@@ -22,6 +22,7 @@ from typing import Any, Literal, TypeAlias
 from custody_sync.errors import CustodyError, InvalidInput
 from custody_sync.ports import Store, Validator
 from custody_sync.retention import read_windows
+from custody_sync.throttling import Pace
 
 CONFIG_NAME = "custody.toml"
 CONFIG_VARIABLE = "CUSTODY_SYNC_CONFIG"
@@ -37,6 +38,7 @@ _KEYS = {
     "forget_key_env": str,
     "superseded": dict,
     "retention": dict,
+    "stores": dict,
 }
 _FILE_SCHEMES = ("sqlite:///", "jsonl:///")
 
@@ -56,6 +58,9 @@ class Settings:
     superseded: Mapping[str, Superseded] = field(default_factory=dict)
     retention: Mapping[str, str] = field(default_factory=dict)
     """How long facts are kept, by pattern of spaces; see `custody_sync.retention`."""
+
+    paces: Mapping[str, Pace] = field(default_factory=dict)
+    """How many calls a store may get, by its name; the tables `[stores.NAME]`."""
 
     def ledger_url(self) -> str:
         """Return the ledger's URL, or say in one sentence how to name one."""
@@ -114,6 +119,7 @@ def load_settings(
         forget_key_env=table.get("forget_key_env"),
         superseded=table.get("superseded", {}),
         retention=table.get("retention", {}),
+        paces={store: read_pace(store, pace) for store, pace in table.get("stores", {}).items()},
     )
 
 
@@ -176,11 +182,33 @@ def _check(table: Mapping[str, Any], path: Path) -> None:
     try:
         if table.get("retention"):
             read_windows(table["retention"], "retention")
+        for store, pace in table.get("stores", {}).items():
+            read_pace(store, pace)
     except InvalidInput as error:
         problem = str(error).rstrip(".")
     else:
         return
     raise InvalidInput(field=str(path), problem=problem)
+
+
+def read_pace(store: str, table: object) -> Pace:
+    """Return a store's pace as `[stores.NAME]` states it.
+
+    Raises:
+        InvalidInput: names the key that is none, or its value that cannot be.
+    """
+    if not isinstance(table, dict):
+        raise InvalidInput(field=f"stores.{store}", problem="is a table with concurrency and per_second")
+    for key in table:
+        if key not in ("concurrency", "per_second"):
+            problem = f"unknown key {key!r}; known are concurrency and per_second"
+            raise InvalidInput(field=f"stores.{store}", problem=problem)
+    problem = ""
+    try:
+        return Pace(**table)
+    except InvalidInput as error:
+        problem = str(error).rstrip(".")
+    raise InvalidInput(field=f"stores.{store}", problem=problem)
 
 
 @asynccontextmanager
@@ -305,5 +333,6 @@ __all__ = [
     "load_settings",
     "load_validators",
     "open_stores",
+    "read_pace",
     "resolve_ledger",
 ]

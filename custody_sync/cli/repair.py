@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Annotated
 from uuid import UUID
 
 import typer
 
+from custody_sync.cli.measuring import measuring
 from custody_sync.cli.options import (
     ActorOption,
     ConfigOption,
     JsonOption,
     LedgerOption,
+    LogOption,
+    MetricsOption,
     ReceiptOption,
     actor_of,
     instant,
@@ -57,39 +61,78 @@ def repair(
             "--max-removals", metavar="N", min=0, help="Allow so many removals where the breaker stops."
         ),
     ] = None,
+    stores: Annotated[
+        list[str] | None,
+        typer.Option("--store", metavar="NAME", help="Only this store; may be given several times."),
+    ] = None,
+    space: Annotated[
+        str | None,
+        typer.Option("--space", metavar="SPACE", help="Only this space, or its beginning and a *."),
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", metavar="N", min=1, help="At most so many removals; the next run goes on."),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Change nothing; exit with 1 if there is anything to repair.")
+    ] = False,
+    plan: Annotated[
+        Path | None,
+        typer.Option("--plan", metavar="FILE", help="Write what would be removed, and change nothing."),
+    ] = None,
+    apply: Annotated[
+        Path | None,
+        typer.Option("--apply", metavar="FILE", help="Remove what a plan says, as far as it still holds."),
+    ] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Drop what an interrupted sweep found and begin anew.")
+    ] = False,
+    moved: Annotated[
+        bool,
+        typer.Option("--moved", help="This ledger swept at another place, and is the one to go on."),
     ] = False,
     receipt_id: ReceiptOption = None,
     config: ConfigOption = None,
     ledger: LedgerOption = None,
+    metrics_file: MetricsOption = None,
+    log: LogOption = None,
     json: JsonOption = False,
 ) -> int:
     """Find, remove and verify leftovers.
 
     Every store is swept: what the ledger does not stand behind is recorded, removed and verified.
     What is younger than ten minutes is left alone, since its write may still be under way: run
-    repair again later. Exits with 0 when everything else is repaired, 1 for the findings of a dry
-    run, 3 when something is left.
+    repair again later. A sweep that was killed is gone on with. Exits with 0 when everything else is
+    repaired, 1 for the findings of a dry run or a plan, 3 when something is left, 4 when it was refused.
     """
 
     async def work(output: Output) -> int:
         settings = load_settings(config, ledger)
         who, cutoff = actor_of(actor, settings), instant("--before", before)
-        async with open_custody(settings, output) as custody:
+        async with open_custody(settings, output) as custody, measuring(custody, output, metrics_file):
             started = custody.ledger.now()
-            with output.working("sweeping"):
+            with output.watching("sweeping") as watch:
                 result = await custody.coordinator.repair(
                     actor=who,
                     reason=reason,
                     before=cutoff,
                     dry_run=dry_run,
                     max_removals=max_removals,
+                    stores=stores or None,
+                    space=space,
+                    limit=limit,
+                    fresh=fresh,
+                    moved=moved,
+                    plan=plan,
+                    apply=apply,
+                    watch=watch,
                     receipt_id=receipt_id,
                 )
             now = custody.ledger.now()
-            planned = await _planned(custody.ledger, result, now) if dry_run else []
+            planned = await _planned(custody.ledger, result, now) if result.dry_run else []
         _show(output, result, planned)
+        if plan is not None:
+            output.line(f"The plan is in {plan}; carry it out with: custody-sync repair --apply {plan}")
         if result.young:
             output.line(_young(result, started, now))
         output.document(result)
@@ -150,6 +193,12 @@ def _show(output: Output, result: RepairResult, planned: Sequence[Sequence[objec
             ("store", "external id", "fact", "outcome", "detail"),
             [(r.store, r.external_id, r.fact_id, r.outcome.value, r.detail) for r in odd],
         )
+    if result.skipped:
+        output.table(
+            "skipped",
+            ("store", "external id", "fact", "reason"),
+            [(s.store, s.external_id, s.fact_id, s.reason) for s in result.skipped],
+        )
     output.follow_up((), result.restored)
     output.table("scanned", ("store", "entries"), sorted(result.scanned.items()))
     for store in result.unlisted:
@@ -159,7 +208,14 @@ def _show(output: Output, result: RepairResult, planned: Sequence[Sequence[objec
         )
     if result.undated:
         output.note(f"{len(result.undated)} unrecorded entries carry no usable time and were left alone.")
-    for sentence in (*result.still_held, *result.unrecorded):
+    if result.resumed is not None:
+        output.line(
+            f"This went on with the sweep that began at {format_instant(result.resumed)}; "
+            f"what was stored after {format_instant(result.before)} is for the next one."
+        )
+    if result.left_over:
+        output.note(f"{result.left_over} removals are left because of --limit; run repair again.")
+    for sentence in (*result.notices, *result.still_held, *result.unrecorded):
         output.note(sentence)
     if result.erasure is Erasure.PENDING:
         output.note("A reader keeps erased values in the ledger's files; run repair again when it is gone.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
@@ -17,7 +18,10 @@ from custody_sync.coordinator import AsyncCoordinator
 from custody_sync.ledger import Ledger
 from custody_sync.model import Head
 from custody_sync.ports import Store
+from custody_sync.runtime import Runtime
 from custody_sync.settings import Settings, load_validators, open_stores
+from custody_sync.signals.tracing import VARIABLE as TRACES
+from custody_sync.signals.tracing import tracer_of
 
 BROKEN_PIPE = 141
 
@@ -56,7 +60,7 @@ def _tell(ledger: Ledger, told: set[str]) -> None:
     for said in ledger.notices:
         if said not in told:
             told.add(said)
-            Output(json=False).note(f"{ledger.name}: {said}.")
+            Output(json=False).notice(ledger.name, said)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +119,17 @@ async def open_custody(
     not keep anything from being removed. What a command opens again was remarked on before.
     """
     validators = await load_validators(settings) if validating else ()
+    runtime = Runtime(tracer=tracer_of(os.environ.get(TRACES, "")))
     async with (
         open_ledger(settings) as ledger,
         open_stores(settings) as stores,
         AsyncCoordinator(
-            ledger, stores=stores, validators=validators, superseded=settings.superseded or "remove"
+            ledger,
+            stores=stores,
+            validators=validators,
+            runtime=runtime,
+            superseded=settings.superseded or "remove",
+            paces=settings.paces,
         ) as coordinator,
     ):
         yield Custody(ledger, stores, coordinator)
