@@ -156,7 +156,7 @@ class Caller:
         self.answers += 1
 
     def _ours(self, operation: str, error: BaseException) -> CustodyError:
-        if operation == "put" and isinstance(error, InvalidInput | InvalidStore):
+        if operation in ("put", "put_many") and isinstance(error, InvalidInput | InvalidStore):
             error.__cause__ = error.__context__ = None
             return error.with_traceback(None)
         if operation == "list" and isinstance(error, InvalidStore):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from custody_sync.errors import (
@@ -13,8 +13,10 @@ from custody_sync.errors import (
     CustodyError,
     InvalidInput,
     InvalidStore,
+    LedgerError,
     Refused,
     StoreError,
+    StoreRefused,
     StoreThrottled,
     StoreWriteFailed,
     Terminal,
@@ -95,11 +97,12 @@ class Placer:
             InvalidInput: a store refused the fact by name and nothing is left anywhere.
             InvalidStore: a store cannot be used as it was set up, and nothing is left anywhere.
             StoreWriteFailed: names the store, the cause, what was removed and what may be left.
+            LedgerError: what a store keeps in the ledger could not be asked; names what may be left.
         """
         gates = [gate for gate in self._gates.values() if gate.name not in but]
         if not gates:
             return ()
-        tasks = [asyncio.ensure_future(self._put(gate, fact)) for gate in gates]
+        tasks = [asyncio.ensure_future(self.put(gate, fact)) for gate in gates]
         try:
             puts = await asyncio.gather(*tasks)
         except BaseException:
@@ -111,11 +114,12 @@ class Placer:
             raise await self._finishing.see_through(self._undo(fact, puts, failed))
         return tuple(puts)
 
-    async def _put(self, gate: Gate, fact: Fact) -> Put:
+    async def put(self, gate: Gate, fact: Fact) -> Put:
+        """Put a fact into one store; what it raised is in the answer, and nothing is taken back."""
         generation = self._runtime.ids.generation()
 
         def label(now: datetime) -> Label:
-            return self._label(fact, generation, now)
+            return self.label(fact, generation, now)
 
         with needing(fact.space) as need:
             try:
@@ -124,19 +128,33 @@ class Placer:
                 stamped, ids = await gate.put(fact, label)
             except CustodyError as error:
                 return Put(gate=gate, generation=generation, error=error)
-        placements = tuple(
-            Placement(
-                store=gate.name,
-                external_id=external_id,
-                fact_id=fact.fact_id,
-                scope=scope,
-                stored_at=stamped.stored_at,
-            )
-            for external_id in ids
-        )
+        placements = _placements(gate, fact, scope, stamped, ids)
         return Put(gate=gate, generation=generation, placements=placements, need=need)
 
-    def _label(self, fact: Fact, generation: str, stored_at: datetime) -> Label:
+    async def put_many(self, gate: Gate, facts: Sequence[Fact]) -> list[Put]:
+        """Put facts of one space with one call; where it fails, any of them may have arrived."""
+        generations = [self._runtime.ids.generation() for _ in facts]
+
+        def labels(now: datetime) -> list[Label]:
+            return [self.label(fact, made, now) for fact, made in zip(facts, generations, strict=True)]
+
+        with needing(facts[0].space) as need:
+            try:
+                scopes = [gate.scope_of(fact) for fact in facts]
+                stamped, answers = await gate.put_many(facts, labels)
+            except CustodyError as error:
+                return [Put(gate=gate, generation=made, error=error) for made in generations]
+        return [
+            Put(
+                gate=gate,
+                generation=label.generation,
+                placements=_placements(gate, fact, scope, label, ids),
+                need=need,
+            )
+            for fact, scope, label, ids in zip(facts, scopes, stamped, answers, strict=True)
+        ]
+
+    def label(self, fact: Fact, generation: str, stored_at: datetime) -> Label:
         """Return what is written beside a fact's text; a claim that was confirmed is attested there."""
         confirmed = fact.confirmed and fact.provenance is Provenance.CLAIMED
         return Label(
@@ -166,10 +184,18 @@ class Placer:
             detail = f"keeps its old label ({gate.supports[Capability.RELABEL].reason})"
         else:
             try:
-                await gate.relabel(row.to_entry(), await self._label_of(gate, fact, row))
+                await self._relabel_at(gate, fact, row)
             except CustodyError as error:
                 detail = f"keeps its old label ({describe(error)})"
         return Relabelled(store=row.store, external_id=row.external_id, detail=detail)
+
+    async def _relabel_at(self, gate: Gate, fact: Fact, row: Placement) -> None:
+        label, entry = await self._label_of(gate, fact, row), row.to_entry()
+        try:
+            await gate.relabel(entry, label)
+        except StoreRefused:
+            # An adopted entry may never have had a label; it gets one only beside the adopted text.
+            await gate.relabel(replace(entry, fact_id=None, text=fact.text), label)
 
     async def _label_of(self, gate: Gate, fact: Fact, row: Placement) -> Label:
         """Return the label an entry is to have: since when it is there, and its key, do not change."""
@@ -178,14 +204,19 @@ class Placer:
             entries = await gate.find(fact.fact_id)
             generation = next((e.generation or "" for e in entries if e.external_id == row.external_id), "")
         stored_at = row.stored_at or self._runtime.clock.now()
-        return self._label(fact, generation or self._runtime.ids.generation(), stored_at)
+        return self.label(fact, generation or self._runtime.ids.generation(), stored_at)
 
     async def stand_by(self, puts: Iterable[Put]) -> None:
         """See that what recorded puts relied on is still noted; nothing that fails here undoes them."""
         for put in puts:
-            if put.need is not None and put.need.claims:
-                with contextlib.suppress(CustodyError):
-                    await self._notebooks.renew(put.need)
+            if put.need is not None:
+                await self.stand_by_need(put.need)
+
+    async def stand_by_need(self, need: Need) -> None:
+        """See that what a recorded fact's space needs is still noted."""
+        if need.claims:
+            with contextlib.suppress(CustodyError):
+                await self._notebooks.renew(need)
 
     async def _abandon(self, tasks: Sequence[asyncio.Future[Put]], fact: Fact) -> None:
         for task in tasks:
@@ -199,6 +230,9 @@ class Placer:
         first = failed[0]
         if isinstance(first.error, InvalidInput | InvalidStore) and not left:
             return first.error
+        if isinstance(first.error, LedgerError) and all(isinstance(p.error, LedgerError) for p in failed):
+            # The stores are well: adapters keep notes in the ledger, and that did not answer.
+            return first.error.leaving(left)
         later = {"retry_after": first.error.retry_after} if isinstance(first.error, StoreThrottled) else {}
         return StoreWriteFailed(
             store=first.gate.name,
@@ -288,24 +322,35 @@ class Placer:
         owed = await self._ledger.owed(fact_id, limit=limit, after=after)
         return await together(self.place(f, store, mandate) for f, store in owed)
 
-    async def place(self, fact_id: str, store: str, mandate: Mandate) -> Restored:
-        """Place what is owed in one store; whatever stands in the way is said in the result."""
+    async def place(
+        self, fact_id: str, store: str, mandate: Mandate, *, replaces: tuple[str, ...] = ()
+    ) -> Restored:
+        """Place what one store lacks; whatever stands in the way is said in the result.
+
+        Args:
+            fact_id: the fact.
+            store: the store.
+            mandate: actor and receipt for the event.
+            replaces: external ids of what the store holds of it, which have to go once it is placed.
+        """
         try:
-            return await self._place_again(fact_id, store, mandate)
+            return await self._place_again(fact_id, store, mandate, replaces)
         except InvalidInput as error:
             return Restored(fact_id=fact_id, store=store, detail=f"put refused ({error.code})")
         except CustodyError as error:
             # Whether it was recorded is unknown: the sweep will know, and removes it if it was not.
             return Restored(fact_id=fact_id, store=store, detail=f"not recorded ({error.code})")
 
-    async def _place_again(self, fact_id: str, store: str, mandate: Mandate) -> Restored:
+    async def _place_again(
+        self, fact_id: str, store: str, mandate: Mandate, replaces: tuple[str, ...]
+    ) -> Restored:
         gate = self._gates.get(store)
         fact = await self._ledger.get(fact_id)
         if gate is None or fact is None:
             return Restored(fact_id=fact_id, store=store, detail=NOT_CONFIGURED)
         # Its limit may be another one than when the fact was written.
         gate.check_text(fact.text or "")
-        put = await self._put(gate, fact)
+        put = await self.put(gate, fact)
         if put.error is not None:
             return Restored(fact_id=fact_id, store=store, detail=f"put failed ({describe(put.error)})")
         self._runtime.reach(FaultPoint.RESTORED)
@@ -315,6 +360,7 @@ class Placer:
             actor=mandate.actor,
             receipt_id=mandate.receipt_id,
             placements=put.placements,
+            replaces=tuple((store, external_id) for external_id in replaces),
         )
         try:
             await self._ledger.append(place)
@@ -332,6 +378,21 @@ class Placer:
         return Restored(
             fact_id=fact_id, store=store, external_ids=tuple(p.external_id for p in put.placements)
         )
+
+
+def _placements(
+    gate: Gate, fact: Fact, scope: str | None, label: Label, ids: Iterable[str]
+) -> tuple[Placement, ...]:
+    return tuple(
+        Placement(
+            store=gate.name,
+            external_id=external_id,
+            fact_id=fact.fact_id,
+            scope=scope,
+            stored_at=label.stored_at,
+        )
+        for external_id in ids
+    )
 
 
 def _is_left_by(entry: Entry, put: Put) -> bool:

@@ -8,8 +8,10 @@ it gone.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
+from uuid import UUID
 
 import tenacity
 
@@ -18,6 +20,7 @@ from custody_sync.faultpoints import FaultPoint
 from custody_sync.finishing import together
 from custody_sync.ledger import Ledger, Remove
 from custody_sync.model import (
+    ERASED_ID,
     Capability,
     Entry,
     Outcome,
@@ -33,6 +36,8 @@ from custody_sync.stores import Gate, describe
 NOT_CONFIGURED = "this store is not configured here"
 PROVES_NOTHING = "its answer proves nothing"
 CANNOT_PROVE = "it cannot prove an absence"
+KEYED = 8
+"""The version of the UUIDs that `Ledger.keyed_id` makes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,9 +103,17 @@ class Remover:
         done = await together(tasks)
         return [removal for removal in done if removal is not None] + unasked
 
-    async def drain_row(self, row: Placement, mandate: Mandate) -> Removal:
-        """Remove one pending placement."""
-        return await self._remove_row(row, mandate, None)
+    async def drain_row(self, row: Placement, mandate: Mandate, *, once: bool = False) -> Removal:
+        """Remove one pending placement; `once` where nobody knows yet whether the store answers at all."""
+        gate = self._gates.get(row.store)
+        if gate is None or not once:
+            return await self._remove_row(row, mandate, None)
+        answers = gate.answers
+        outcome, detail = await self.take_away(gate, row.to_entry(), once=True)
+        if gate.answers > answers and outcome is not Outcome.VERIFIED:
+            # It is there, and gets the patience that every removal gets.
+            return await self._remove_row(row, mandate, None)
+        return await self.settle(row.to_entry(), row.outcome, outcome, detail, mandate)
 
     async def _find_everywhere(
         self, fact_id: str, rows: list[Placement]
@@ -150,11 +163,29 @@ class Remover:
         gate = self._gates.get(entry.store)
         if gate is None:
             return await self.settle(entry, last, Outcome.FAILED, NOT_CONFIGURED, mandate)
+        await self._take_away_unlabelled(gate, entry, text)
         # A store that does not look at scopes would not call it gone while another one holds it.
         places = [*elsewhere, entry]
         ends = [await self.take_away(gate, replace(place, text=text)) for place in places]
         outcome, detail = next((end for end in ends if end[0] is not Outcome.VERIFIED), ends[-1])
         return await self.settle(entry, last, outcome, detail, mandate)
+
+    async def _take_away_unlabelled(self, gate: Gate, entry: Entry, text: str | None) -> None:
+        """Delete what lies under the id of an adopted entry that never got its label.
+
+        A store that goes by labels would leave it, as a row of somebody else. Whether it is gone, the
+        question that follows has to tell.
+        """
+        fact_id = entry.fact_id or ""
+        if not _is_keyed(fact_id) or entry.external_id.startswith((f"{fact_id}.", ERASED_ID)):
+            return
+        with contextlib.suppress(CustodyError):
+            events = await self._ledger.history(fact_id, limit=1)
+            if not events or events[0].data.get("adopted") is not True:
+                return
+            fact = await self._ledger.get(fact_id)
+            was = text or (fact.text if fact is not None else None)
+            await gate.delete(replace(entry, fact_id=None, ledger_id=None, text=was))
 
     async def settle(
         self, entry: Entry, last: Outcome | None, outcome: Outcome, detail: str, mandate: Mandate
@@ -192,14 +223,17 @@ class Remover:
 
     # --- one entry, no ledger ---------------------------------------------------------------
 
-    async def take_away(self, gate: Gate, entry: Entry) -> tuple[Outcome, str]:
-        """Delete an entry and ask until it is gone; a failed delete whose entry is gone counts as done."""
+    async def take_away(self, gate: Gate, entry: Entry, *, once: bool = False) -> tuple[Outcome, str]:
+        """Delete an entry and ask until it is gone; a failed delete whose entry is gone counts as done.
+
+        With `once` there is one delete and one question, whatever comes of them.
+        """
         failure: CustodyError | None = None
         try:
-            await self._delete(gate, entry)
+            await (gate.delete(entry) if once else self._delete(gate, entry))
         except CustodyError as error:
             failure = error
-        outcome, detail = await self.ask(gate, entry, once=failure is not None)
+        outcome, detail = await self.ask(gate, entry, once=once or failure is not None)
         if failure is not None and outcome is not Outcome.VERIFIED:
             return Outcome.FAILED, f"delete failed ({describe(failure)})"
         return outcome, detail
@@ -286,6 +320,14 @@ def _lasting(detail: str) -> str:
 
 def _may_change(answer: tuple[Outcome, str]) -> bool:
     return answer[0] is not Outcome.VERIFIED and not answer[1].startswith(PROVES_NOTHING)
+
+
+def _is_keyed(fact_id: str) -> bool:
+    """Tell whether an id was derived of a key, as those of adopted facts are, and not made up."""
+    try:
+        return UUID(fact_id).version == KEYED
+    except ValueError:
+        return False
 
 
 def all_gone(removals: Iterable[Removal]) -> bool:

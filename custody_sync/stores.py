@@ -148,24 +148,33 @@ class Gate(Caller):
             # It holds something, and only `find` can say what.
             raise StoreUnavailable(store=self.name, operation="put", cause=problem)
 
-    async def put_many(self, facts: Sequence[Fact], labels: Sequence[Label]) -> list[tuple[str, ...]]:
-        """Put many facts with one call; what is raised says nothing about a single one of them.
+    async def put_many(
+        self, facts: Sequence[Fact], labels: Callable[[datetime], Sequence[Label]]
+    ) -> tuple[Sequence[Label], list[tuple[str, ...]]]:
+        """Put private copies of many facts with one call; what is raised says nothing of a single one.
 
         Raises:
-            StoreError: any of them may or may not have arrived, where it is not StoreRefused or throttled.
+            CustodyError: as `put` does.
         """
+        stamps: list[Sequence[Label]] = []
 
         async def call() -> list[tuple[str, ...]]:
             private = [replace(fact, value=copy.deepcopy(fact.value)) for fact in facts]
-            answers = await self.store.put_many(list(zip(private, labels, strict=True)))
-            return [tuple(dict.fromkeys(ids or ())) for ids in answers]
+            answers = await self.store.put_many(list(zip(private, stamps[-1], strict=True)))
+            return [() if isinstance(ids, str) else tuple(dict.fromkeys(ids or ())) for ids in answers]
 
-        answers = await self._ask("put_many", self._deadlines.put, call, count=len(facts))
+        answers = await self._ask(
+            "put_many",
+            self._deadlines.put,
+            call,
+            before=lambda: stamps.append(labels(self._runtime.clock.now())),
+            count=len(facts),
+        )
         if len(answers) != len(facts):
             raise StoreUnavailable(store=self.name, operation="put_many", cause="it lost count")
         for ids in answers:
             self._check_ids(ids)
-        return answers
+        return stamps[-1], answers
 
     async def relabel(self, entry: Entry, label: Label) -> None:
         """Change an entry's label and leave its text alone."""
@@ -227,14 +236,16 @@ class Gate(Caller):
 
         return await self._ask("search", self._deadlines.question, call)
 
-    async def pages(self, size: int, *, texts: bool = False) -> AsyncGenerator[list[Entry | Spoiled]]:
+    async def pages(
+        self, size: int, *, texts: bool = False, strict: bool = True
+    ) -> AsyncGenerator[list[Entry | Spoiled]]:
         """Yield what the store lists, in pages; what came before an error is yielded before it is raised.
 
-        With `texts` what has no label comes with its text, where the store shows it, and is checked as
-        strictly as what has one.
+        With `texts` what has no label comes with its text, where the store shows it, and unless it is not
+        to be `strict` is checked as what has one.
         """
         with_text = getattr(self.store, "list_with_text", None) if texts else None
-        read = read_texts if texts else read_page
+        read = read_texts if texts and strict else read_page
         async with aclosing(self._listed(with_text or self.store.list_entries, size)) as listed:
             async for page in listed:
                 yield read(page.entries, self.name)

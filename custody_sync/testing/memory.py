@@ -202,12 +202,19 @@ class MemoryStore:
         return hits[: max(k, 0)]
 
     async def relabel(self, entry: Entry, label: Label) -> None:
-        """Replace the label of an entry and leave its text alone."""
+        """Replace the label of an entry, or give it its first one, and leave its text alone."""
         self._begin("relabel")
         held = self._at(entry)
         if held is None:
             raise StoreRefused(store=self.name, operation="relabel", cause="no such entry")
-        self._held[held.external_id] = replace(held, metadata=label.to_metadata())
+        metadata = label.to_metadata()
+        if entry.fact_id is None:
+            if entry.text not in (None, held.text):
+                raise StoreRefused(store=self.name, operation="relabel", cause="text_changed")
+            if metadata.keys() & held.metadata.keys():
+                raise StoreRefused(store=self.name, operation="relabel", cause="keys_of_the_label_are_taken")
+            metadata = {**held.metadata, **metadata}
+        self._held[held.external_id] = replace(held, metadata=metadata)
         await self._reply("relabel")
 
     def scope_of(self, fact: Fact) -> str | None:
