@@ -6,19 +6,26 @@ fact has come to its end, and erasures that a reader held up.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from custody_sync.errors import CustodyError, Refused
+from custody_sync.finishing import together
 from custody_sync.ledger import Ledger
 from custody_sync.model import Leftover, Outcome, Placement
 from custody_sync.placing import Placer
 from custody_sync.removal import Mandate, Remover
 from custody_sync.repair.findings import Findings
 from custody_sync.repair.lease import Lease
+from custody_sync.repair.reaching import Reach
 from custody_sync.repair.selection import Selection
 from custody_sync.results import Repaired, Restored
+from custody_sync.runtime import Runtime
 from custody_sync.stores import Gate
+
+S = TypeVar("S")
+T = TypeVar("T")
 
 PAGE = 500
 
@@ -58,6 +65,7 @@ class Draining:
         mandate: on whose behalf.
         selection: which stores and spaces.
         allowance: how many removals may be begun.
+        reach: knows which stores answer.
     """
 
     def __init__(
@@ -71,6 +79,7 @@ class Draining:
         mandate: Mandate,
         selection: Selection,
         allowance: Allowance,
+        reach: Reach | None = None,
     ) -> None:
         self._ledger = ledger
         self._gates = gates
@@ -80,15 +89,17 @@ class Draining:
         self._mandate = mandate
         self._selection = selection
         self._allowance = allowance
+        self._reach = reach or Reach(ledger, gates, lease, Runtime())
 
     async def drain(self, findings: Findings) -> None:
         """Complete erasures, remove what is pending or has ended, and place what is owed."""
         findings.erasure = await self._ledger.erase()
+        await self._reach.begin()
         after: int | None = None
         while True:
             page = await self._ledger.pending(limit=PAGE, after=after)
             rows = await self._allowed(page)
-            findings.repaired += await self._lease.each(rows, self.remove_pending)
+            findings.repaired += await self._by_store(rows, lambda row: row.store, self.remove_pending)
             await self._lease.renew()
             after = page.next
             if after is None:
@@ -98,18 +109,18 @@ class Draining:
             await self._remove_ended(store, findings)
         last: tuple[str, str] | None = None
         while owed := await self._ledger.owed(limit=100, after=last):
-            findings.restored += await self._lease.each(
-                await self._selected_pairs(owed), lambda pair: self._place(*pair)
-            )
+            pairs = await self._selected_pairs(owed)
+            findings.restored += await self._by_store(pairs, lambda pair: pair[1], self._place)
             last = owed[-1]
             await self._lease.renew()
+        self._reach.tell(findings)
 
     async def _remove_ended(self, store: str, findings: Findings) -> None:
         after: int | None = None
         while self._selection.has_store(store):
             page = await self._ledger.ended(store, limit=PAGE, after=after)
             rows = await self._allowed(page)
-            done = await self._lease.each(rows, self.remove_stray)
+            done = await self._reach.each(store, rows, self.remove_stray)
             findings.repaired += [item for item in done if item is not None]
             await self._lease.renew()
             after = page.next
@@ -117,15 +128,20 @@ class Draining:
                 return
 
     async def _allowed(self, page: Sequence[Placement]) -> list[Placement]:
-        rows = await self._selected(page)
+        rows: list[Placement] = []
+        for row in await self._selected(page):
+            if self._reach.is_out(row.store):
+                self._reach.leave(row.store, 1)
+            else:
+                rows.append(row)
         return rows[: self._allowance.grant(len(rows))]
 
-    async def remove_pending(self, row: Placement) -> Repaired:
+    async def remove_pending(self, row: Placement, once: bool = False) -> Repaired:
         """Remove an entry that has to go and was not yet seen gone."""
-        removal = await self._remover.drain_row(row, self._mandate)
+        removal = await self._remover.drain_row(row, self._mandate, once=once)
         return _drained(row, Leftover.PENDING, removal.outcome, removal.detail)
 
-    async def remove_stray(self, row: Placement) -> Repaired | None:
+    async def remove_stray(self, row: Placement, once: bool = False) -> Repaired | None:
         """Remove an entry whose fact has ended: first on record, then in the store; None if it lives on."""
         try:
             await self._remover.record(row.to_entry(), Outcome.STARTED, "", self._mandate)
@@ -134,11 +150,26 @@ class Draining:
         except CustodyError as error:
             detail = f"not recorded, so not touched ({error.code})"
             return _drained(row, Leftover.STRAY, Outcome.FAILED, detail)
-        removal = await self._remover.drain_row(replace(row, outcome=Outcome.STARTED), self._mandate)
+        removal = await self._remover.drain_row(
+            replace(row, outcome=Outcome.STARTED), self._mandate, once=once
+        )
         return _drained(row, Leftover.STRAY, removal.outcome, removal.detail)
 
-    async def _place(self, fact_id: str, store: str) -> Restored:
-        return await self._placer.place(fact_id, store, self._mandate)
+    async def _place(self, pair: tuple[str, str], _: bool) -> Restored:
+        return await self._placer.place(*pair, self._mandate)
+
+    async def _by_store(
+        self,
+        items: Sequence[S],
+        store_of: Callable[[S], str],
+        work: Callable[[S, bool], Coroutine[Any, Any, T]],
+    ) -> list[T]:
+        """Work on the items of each store apart, so that one that is down holds up no other."""
+        by_store: dict[str, list[S]] = {}
+        for item in items:
+            by_store.setdefault(store_of(item), []).append(item)
+        done = await together(self._reach.each(store, some, work) for store, some in by_store.items())
+        return [result for some in done for result in some]
 
     # --- a dry run --------------------------------------------------------------------------
 

@@ -1,0 +1,155 @@
+"""Which stores answer in this run: each is tried with one piece of work before it gets the rest.
+
+A store that is down would otherwise cost every one of its rows all the patience there is, and an event
+that says that nothing came of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, TypeVar
+
+from custody_sync.ledger import Ledger
+from custody_sync.model import format_instant
+from custody_sync.repair.backoff import Backoff, retries
+from custody_sync.repair.findings import Findings
+from custody_sync.repair.lease import Lease
+from custody_sync.results import Retry
+from custody_sync.runtime import Runtime
+from custody_sync.stores import Gate
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+PROBES = 3
+"""So many pieces of work, drawn by lot, are tried: one that a store chokes on must not hold up the rest."""
+SILENT = 5
+"""A store that leaves so many calls in a row without an answer is out for the rest of the run."""
+
+
+class Reach:
+    """Knows which stores answer, and leaves alone those that do not.
+
+    Args:
+        ledger: keeps from run to run who did not answer.
+        gates: the configured stores by name.
+        lease: kept while it works.
+        runtime: chance.
+        only_due: whether a store whose turn has not come is left alone altogether.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        gates: Mapping[str, Gate],
+        lease: Lease,
+        runtime: Runtime,
+        *,
+        only_due: bool = False,
+    ) -> None:
+        self._ledger = ledger
+        self._gates = gates
+        self._lease = lease
+        self._runtime = runtime
+        self._only_due = only_due
+        self._backoff = Backoff(ledger, runtime)
+        self._resting: dict[str, Retry] = {}
+        self._down: dict[str, Retry] = {}
+        self._answering: set[str] = set()
+        self._left: Counter[str] = Counter()
+        self._trying: dict[str, asyncio.Lock] = {}
+
+    async def begin(self) -> None:
+        """See whose turn has not come."""
+        if self._only_due:
+            now = self._ledger.now()
+            tried = await retries(self._ledger)
+            self._resting = {store: retry for store, retry in tried.items() if retry.next_at > now}
+
+    def is_out(self, store: str) -> bool:
+        """Tell whether a store is left alone in this run."""
+        return store in self._resting or store in self._down
+
+    def leave(self, store: str, count: int) -> None:
+        """Count pieces of work that stay as they are."""
+        self._left[store] += count
+
+    async def each(
+        self, store: str, items: Sequence[S], work: Callable[[S, bool], Coroutine[Any, Any, T]]
+    ) -> list[T]:
+        """Work on one store's items, as long as it answers; the others stay as they are.
+
+        Args:
+            store: its name.
+            items: what to work on.
+            work: does one; told whether to try only once, since nobody knows yet if the store is there.
+        """
+        gate = self._gates.get(store)
+        if gate is None:
+            return await self._lease.each(items, lambda item: work(item, False))
+        # One at a time until it has answered: another page of the same store waits for that.
+        async with self._trying.setdefault(store, asyncio.Lock()):
+            done, items = await self._try(gate, list(items), work)
+        if self.is_out(store):
+            self._left[store] += len(items)
+            return done
+        rest = await self._lease.each(items, lambda item: self._while_it_answers(gate, item, work))
+        if gate.unanswered >= SILENT:
+            await self.missed(store)
+        return done + [result for some in rest for result in some]
+
+    async def _try(
+        self, gate: Gate, items: list[S], work: Callable[[S, bool], Coroutine[Any, Any, T]]
+    ) -> tuple[list[T], list[S]]:
+        """Try a store with some of its items, until one call is answered; return what is left to do."""
+        done: list[T] = []
+        if not items or gate.name in self._answering or self.is_out(gate.name):
+            return done, items
+        drawn = self._runtime.random.sample(range(len(items)), min(PROBES, len(items)))
+        for at in drawn:
+            answers, unanswered = gate.answers, gate.unanswered
+            await self._lease.keep()
+            done.append(await work(items[at], True))
+            if gate.answers > answers or gate.unanswered == unanswered:
+                await self.met(gate.name)
+                break
+        else:
+            await self.missed(gate.name)
+        tried = set(drawn[: len(done)])
+        return done, [item for at, item in enumerate(items) if at not in tried]
+
+    async def _while_it_answers(
+        self, gate: Gate, item: S, work: Callable[[S, bool], Coroutine[Any, Any, T]]
+    ) -> list[T]:
+        if gate.unanswered >= SILENT:
+            self._left[gate.name] += 1
+            return []
+        return [await work(item, False)]
+
+    async def met(self, store: str) -> None:
+        """Take down that a store answered."""
+        if store not in self._answering and store not in self._down:
+            self._answering.add(store)
+            await self._backoff.answered(store)
+
+    async def missed(self, store: str) -> None:
+        """Take down that a store did not answer; once in a run."""
+        if store not in self._down:
+            self._down[store] = await self._backoff.failed(store)
+
+    def tell(self, findings: Findings) -> None:
+        """Say of each store that was left alone why, how much waits there, and when it is tried again."""
+        for store, retry in sorted(self._down.items()):
+            findings.still_held.append(f"{store}: does not answer; {self._waits(store, retry)}")
+        for store, retry in sorted(self._resting.items()):
+            findings.still_held.append(f"{store}: was left alone; {self._waits(store, retry)}")
+
+    def _waits(self, store: str, retry: Retry) -> str:
+        count = self._left[store]
+        waits = f"{count} pending pieces of work wait" if count != 1 else "1 pending piece of work waits"
+        return f"{waits} there, tried again from {format_instant(retry.next_at)}"
+
+
+__all__ = ["Reach"]
