@@ -22,7 +22,7 @@ from custody_sync.ledger.chain import FORMAT, Prepared
 from custody_sync.ledger.drafts import Assert
 from custody_sync.ledger.postgres_rows import Rows, columns_of, prefilled
 from custody_sync.ledger.postgres_sql import statements
-from custody_sync.ledger.postgres_wire import BEGIN, COMMIT, Call, Statement, array, exchange, last, quoted
+from custody_sync.ledger.postgres_wire import BEGIN, COMMIT, Call, Statement, array, last, quoted, results
 from custody_sync.ledger.rows import BLOCK_BITS, MAX_PLACEMENTS
 from custody_sync.ledger.rules import Group
 from custody_sync.ledger.state import Appended, Position, State
@@ -97,10 +97,10 @@ class Plain:
         Raises:
             psycopg.Error: the connection was lost, and with it the answer; or what the server says.
         """
-        results = await conn.wait(exchange(conn.pgconn, attempt.calls))
-        if last(results).command_status != b"COMMIT":
+        found = await results(conn, attempt.calls)
+        if last(found).command_status != b"COMMIT":
             return None
-        rows = results[_APPENDED]
+        rows = found[_APPENDED]
         return _read(attempt.drafts, rows) if rows.ntuples else None
 
 

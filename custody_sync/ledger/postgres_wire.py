@@ -94,7 +94,16 @@ async def execute(conn: AsyncConnection[Any], calls: Sequence[Call]) -> PGresult
         psycopg.Error: the connection was lost, or what the server says of the first that failed; those
             behind it were not executed.
     """
-    return last(await conn.wait(exchange(conn.pgconn, calls)))
+    return last(await results(conn, calls))
+
+
+async def results(conn: AsyncConnection[Any], calls: Sequence[Call]) -> list[PGresult]:
+    """Send statements as one message, and return what came of each.
+
+    Raises:
+        psycopg.Error: the connection was lost.
+    """
+    return await conn.wait(exchange(conn.pgconn, calls))
 
 
 def exchange(pgconn: PGconn, calls: Sequence[Call]) -> PQGen[list[PGresult]]:
@@ -116,12 +125,12 @@ def exchange(pgconn: PGconn, calls: Sequence[Call]) -> PQGen[list[PGresult]]:
     return found
 
 
-def last(results: Sequence[PGresult]) -> PGresult:
+def last(found: Sequence[PGresult]) -> PGresult:
     """Return the last result, unless one before says what went wrong."""
-    for result in results:
+    for result in found:
         if result.status not in _DONE:
             raise psycopg.errors.error_from_result(result)
-    return results[-1]
+    return found[-1]
 
 
 __all__ = [
@@ -136,4 +145,5 @@ __all__ = [
     "last",
     "numbered",
     "quoted",
+    "results",
 ]
