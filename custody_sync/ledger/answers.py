@@ -35,7 +35,7 @@ STANDINGS = {standing.value: standing for standing in Standing}
 _STATES = {state.value: state for state in PlacementState}
 _PROVENANCES = {provenance.value: provenance for provenance in Provenance}
 
-NOTHING: Row = (None, None, None, None, None, False)
+NOTHING: Row = (None, None, None, None, None, None, False)
 """What there is on an entry that is on record nowhere and names nobody, in the columns of `compared_of`."""
 
 NO_EVENT = Head(0, None, "0" * 64)
@@ -168,10 +168,10 @@ def unaccounted_of(
 def compared_of(external_id: str, row: Row) -> Compared:
     """Return what there is on one listed entry.
 
-    The row is of the entry, its standing, then place, owner and state of its placement and whether that is
-    current, then `ANSWERED` where it is.
+    The row is of the entry, its standing, then place, owner and state of its placement, when it was stored
+    and whether it is current, then `ANSWERED` where it is.
     """
-    standing, place, state, current = row[1], row[2], row[4], row[5]
+    standing, place, state, current = row[1], row[2], row[4], row[6]
     made: Any = _Compared()
     made.external_id = external_id
     made.place = place
@@ -179,7 +179,8 @@ def compared_of(external_id: str, row: Row) -> Compared:
     made.state = None if place is None else _STATES[state]
     made.standing = Standing.UNKNOWN if standing is None else STANDINGS[standing]
     made.current = bool(current)
-    made.fact = fact_of(row[6:], row[18] or 0) if current else None
+    made.fact = fact_of(row[7:], row[19] or 0) if current else None
+    made.stored_at = read_instant(row[5]) if current else None
     made.__class__ = Compared
     compared: Compared = made
     return compared

@@ -19,7 +19,7 @@ _CURRENT = "(p.state = 'held' OR (p.state = 'kept' AND :keep)) AND (p.until IS N
 _COMPARE = f"""
 SELECT e.key, CASE WHEN f.seq IS NULL OR e.value = ''
     THEN (SELECT c.standing FROM claims c WHERE c.fact_id = e.value) ELSE 'asserted' END,
-    p.id, p.fact_id, p.state, f.seq IS NOT NULL, {ANSWERED}
+    p.id, p.fact_id, p.state, p.stored_at, f.seq IS NOT NULL, {ANSWERED}
 FROM json_each(:listed) e
 LEFT JOIN placements p ON p.store = :store AND p.external_id = e.key
 LEFT JOIN facts f ON f.fact_id = p.fact_id AND e.value IN (p.fact_id, '') AND {_CURRENT}
