@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from custody_sync.model import Erasure, Outcome
+from custody_sync.model import Erasure, Leftover, Outcome
 from custody_sync.repair.listing import Candidate, Listing
 from custody_sync.results import LastSweep, Repaired, RepairResult, Restored, Seen, Skipped
 
@@ -46,6 +47,8 @@ class Findings:
 
     def last(self, now: datetime) -> LastSweep:
         """Return what to keep of a finished sweep."""
+        swept = [item for item in self.repaired if item.kind is not Leftover.PENDING]
+        removed = Counter(item.store for item in swept if item.outcome is Outcome.VERIFIED)
         return LastSweep(
             finished_at=now,
             complete=self.result(now, dry_run=False).complete,
@@ -53,6 +56,7 @@ class Findings:
             orphans={name: listing.orphans for name, listing in self.listings.items()},
             strays={name: listing.strays for name, listing in self.listings.items()},
             still_held=tuple(self.still_held),
+            removed={name: removed[name] for name in self.listings},
         )
 
     def result(self, cutoff: datetime, *, dry_run: bool) -> RepairResult:

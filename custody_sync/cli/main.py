@@ -26,6 +26,7 @@ from custody_sync.cli.history import history
 from custody_sync.cli.hold import hold, release
 from custody_sync.cli.importing import import_
 from custody_sync.cli.init import init
+from custody_sync.cli.journal import is_wanted, journal
 from custody_sync.cli.ledger import head_of_ledger, verify_ledger
 from custody_sync.cli.ledger_moving import copy_ledger, export_ledger, import_ledger
 from custody_sync.cli.output import Output, abandon, prepare_streams
@@ -113,6 +114,26 @@ def main() -> None:
 def run_command(args: Sequence[str]) -> int:
     """Run one command line and return its status; no exception and no traceback gets out."""
     try:
+        wanted = is_wanted(args)
+    except CustodyError as error:
+        return _failed(error, args)
+    command = _named(args)
+    with journal.of(command, wanted):
+        status = _run_command(args)
+        journal.ended(command, status)
+    return status
+
+
+def _named(args: Sequence[str]) -> str:
+    """Return which command a command line names; what is none of them is not repeated."""
+    words = [arg for arg in args if not arg.startswith("-")][:2]
+    if words and words[0] in GROUPS and len(words) > 1 and words[1] in GROUPS[words[0]]:
+        return " ".join(words)
+    return words[0] if words and words[0] in (*COMMANDS, *GROUPS) else "?"
+
+
+def _run_command(args: Sequence[str]) -> int:
+    try:
         prepare_streams()
         status: Any = app(args=list(args), prog_name="custody-sync", standalone_mode=False)
         sys.stdout.flush()
@@ -126,6 +147,7 @@ def run_command(args: Sequence[str]) -> int:
 
 
 def _failed(error: CustodyError, args: Sequence[str]) -> int:
+    journal.failed(error)
     # A full disk may refuse the report as well; the status is then all there is to say.
     with contextlib.suppress(OSError, OutsideProblem):
         Output(json="--json" in args).error(error, args)

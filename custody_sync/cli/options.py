@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import typer
@@ -14,6 +16,13 @@ from custody_sync.model import Json, Provenance, read_instant
 from custody_sync.settings import CONFIG_VARIABLE, LEDGER_VARIABLE, Settings
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+
+
+class LogForm(StrEnum):
+    """The forms that a log can have."""
+
+    JSON = "json"
+
 
 ConfigOption: TypeAlias = Annotated[
     str | None,
@@ -34,6 +43,23 @@ LedgerOption: TypeAlias = Annotated[
 ]
 JsonOption: TypeAlias = Annotated[
     bool, typer.Option("--json", help="Print one JSON document on stdout, also for an error.")
+]
+MetricsOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--metrics-file",
+        metavar="FILE",
+        help="Replace this file by metrics for Prometheus of how the ledger stands afterwards.",
+    ),
+]
+# Only its presence counts, and is looked for before a command line is read: an error in it is logged, too.
+LogOption: TypeAlias = Annotated[
+    LogForm | None,
+    typer.Option(
+        "--log",
+        metavar="json",
+        help="Write a log as lines of JSON on stderr, without content, instead of sentences.",
+    ),
 ]
 ActorOption: TypeAlias = Annotated[
     str | None,

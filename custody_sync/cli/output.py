@@ -7,6 +7,7 @@ hide (control characters, escape sequences, direction marks) is shown as an esca
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 import sys
@@ -30,6 +31,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from custody_sync.cli.journal import journal
 from custody_sync.cli.problems import OutsideProblem
 from custody_sync.cli.sentences import discreet, sentence, told
 from custody_sync.cli.tables import print_blocks, print_table
@@ -113,7 +115,8 @@ class Output:
     """Where one command's result and remarks go.
 
     Without `--json` the result is for people and on stdout. With it stdout carries one JSON
-    document and nothing else. Progress, remarks and errors are always on stderr.
+    document and nothing else. Progress, remarks and errors are always on stderr, unless a log was
+    asked for: then only its lines are, since sentences for people may quote what was typed.
     """
 
     def __init__(self, *, json: bool = False) -> None:
@@ -124,7 +127,7 @@ class Output:
     @property
     def seen(self) -> bool:
         """True when a person, not a log, reads stderr. Rich would also say so for FORCE_COLOR."""
-        return sys.stderr.isatty()
+        return sys.stderr.isatty() and not journal.on
 
     @property
     def interactive(self) -> bool:
@@ -132,7 +135,9 @@ class Output:
         return not self.json and sys.stdin.isatty() and self.seen
 
     def document(self, value: Any) -> None:
-        """Print the JSON document, if one was asked for."""
+        """Print the JSON document, if one was asked for; where a log is written, count in it what it says."""
+        if journal.on:
+            journal.counted(plain(value))
         if self.json:
             with _delivering():
                 sys.stdout.write(json.dumps(plain(value), indent=2, allow_nan=False) + "\n")
@@ -153,7 +158,13 @@ class Output:
 
     def note(self, text: str) -> None:
         """Print one sentence beside the result."""
-        _print_line(self.err, text)
+        if not journal.on:
+            _print_line(self.err, text)
+
+    def notice(self, ledger: str, said: str) -> None:
+        """Say what a ledger noticed of itself, in a log as well: it names files and places, never a fact."""
+        journal.noticed(said)
+        self.note(f"{ledger}: {said}.")
 
     def error(self, error: CustodyError, args: Sequence[str] = ()) -> None:
         """Report what went wrong: the sentence on stderr, and as the JSON document if one was asked for.
@@ -171,7 +182,8 @@ class Output:
 
     def preview(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         """Print a table about what is going to happen, on stderr: it is not the result."""
-        _print_table(self.err, title, columns, rows)
+        if not journal.on:
+            _print_table(self.err, title, columns, rows)
 
     def pairs(self, rows: Iterable[tuple[str, object]]) -> None:
         """Print names and values, one pair a line, leaving out what is None or empty."""
@@ -200,7 +212,9 @@ class Output:
             columns.insert(2, MofNCompleteColumn())
         with Progress(*columns, console=self.err, transient=True, disable=not self.seen) as progress:
             task = progress.add_task(what, total=total)
-            yield lambda: progress.advance(task)
+            done = itertools.count(1)
+            tell = journal.watching(lambda _step, _done, _of: progress.advance(task))
+            yield lambda: tell(what, next(done), total)
 
     @contextmanager
     def watching(self, what: str) -> Iterator[Watch]:
@@ -213,7 +227,7 @@ class Output:
             def watch(step: str, done: int, of: int | None) -> None:
                 progress.update(task, description=step, completed=done, total=of)
 
-            yield watch
+            yield journal.watching(watch)
 
 
 class _Console(Console):

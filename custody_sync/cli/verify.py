@@ -7,11 +7,14 @@ from typing import Annotated
 
 import typer
 
+from custody_sync.cli.measuring import measuring
 from custody_sync.cli.options import (
     ActorOption,
     ConfigOption,
     JsonOption,
     LedgerOption,
+    LogOption,
+    MetricsOption,
     ReceiptOption,
     actor_of,
 )
@@ -43,6 +46,8 @@ def verify(
     receipt_id: ReceiptOption = None,
     config: ConfigOption = None,
     ledger: LedgerOption = None,
+    metrics_file: MetricsOption = None,
+    log: LogOption = None,
     json: JsonOption = False,
 ) -> int:
     """Ask the stores about what was removed.
@@ -54,7 +59,7 @@ def verify(
     async def work(output: Output) -> int:
         settings = load_settings(config, ledger)
         who = actor_of(actor, settings)
-        async with open_custody(settings, output) as custody:
+        async with open_custody(settings, output) as custody, measuring(custody, output, metrics_file):
             with output.working("asking the stores"):
                 result = await custody.coordinator.verify(
                     actor=who, fact_ids=fact_ids or None, receipt_id=receipt_id
