@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from custody_sync.canonical import check_name
@@ -19,6 +20,7 @@ from custody_sync.recording import check_place
 from custody_sync.releasing import Notebooks
 from custody_sync.removal import Remover
 from custody_sync.repair.asking import Asker
+from custody_sync.repair.backoff import leave_resting
 from custody_sync.repair.selection import Part, check_count, select
 from custody_sync.repair.status import status_of
 from custody_sync.repair.sweep import Order, Sweep, check_apart
@@ -50,6 +52,7 @@ class AsyncMending(AsyncIntake):
         part: Part | None = None,
         limit: int | None = None,
         fresh: bool = False,
+        only_due: bool = False,
         moved: bool = False,
         plan: os.PathLike[str] | str | None = None,
         apply: os.PathLike[str] | str | None = None,
@@ -73,6 +76,8 @@ class AsyncMending(AsyncIntake):
             part: only a stretch of one store's listing.
             limit: at most so many removals this time; the next call goes on.
             fresh: drop an interrupted sweep and begin anew.
+            only_due: leave alone the stores that did not answer and whose next try is not due, as a job
+                that runs often should.
             moved: this ledger is the one that goes on, though it swept elsewhere before.
             plan: write what would be removed to this file, and change nothing.
             apply: do what such a file says, and nothing else; each line is judged once more.
@@ -89,8 +94,11 @@ class AsyncMending(AsyncIntake):
             BreakerOpen: suspiciously much to remove; nothing was removed.
         """
         self._check_open()
+        selection, resting = select(self._gates, stores=stores, space=space, part=part), ()
+        if only_due:
+            selection, resting = await leave_resting(self.ledger, self._gates, selection)
         order = Order(
-            selection=select(self._gates, stores=stores, space=space, part=part),
+            selection=selection,
             before=None if before is None else read_when(before, "before"),
             max_removals=check_count(max_removals, "max_removals", 0),
             limit=check_count(limit, "limit", 1),
@@ -116,7 +124,10 @@ class AsyncMending(AsyncIntake):
             return await sweep.apply(apply, moved=moved)
         if dry_run or plan is not None:
             return await sweep.plan(plan)
-        return await sweep.run(moved=moved)
+        result = await sweep.run(moved=moved)
+        if not resting:
+            return result
+        return replace(result, still_held=(*result.still_held, *resting), complete=False)
 
     @traced("verify")
     async def verify(

@@ -7,12 +7,14 @@ and for every process. A store that answers is as good as new.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from custody_sync.ledger import Ledger
 from custody_sync.ledger.storage import Note
 from custody_sync.model import format_instant, read_instant
+from custody_sync.repair.selection import Selection
 from custody_sync.results import Retry
 from custody_sync.runtime import Runtime
 
@@ -65,6 +67,24 @@ async def retries(ledger: Ledger) -> Mapping[str, Retry]:
     return found
 
 
+async def leave_resting(
+    ledger: Ledger, configured: Collection[str], selection: Selection
+) -> tuple[Selection, tuple[str, ...]]:
+    """Leave out of a selection the stores whose turn has not come, and say so of each."""
+    now = ledger.now()
+    tried = await retries(ledger)
+    chosen = {name for name in configured if selection.has_store(name)}
+    resting = sorted(name for name in chosen if name in tried and tried[name].next_at > now)
+    if not resting:
+        return selection, ()
+    said = tuple(
+        f"{name}: was left alone; it did not answer and is tried again from "
+        f"{format_instant(tried[name].next_at)}"
+        for name in resting
+    )
+    return replace(selection, stores=frozenset(chosen.difference(resting))), said
+
+
 def _read(value: str, since: datetime) -> Retry | None:
     try:
         failures, next_at = json.loads(value)
@@ -76,4 +96,4 @@ def _read(value: str, since: datetime) -> Retry | None:
     return Retry(failures=failures, since=since, next_at=read)
 
 
-__all__ = ["TOPIC", "Backoff", "retries"]
+__all__ = ["TOPIC", "Backoff", "leave_resting", "retries"]

@@ -21,7 +21,6 @@ from custody_sync.repair.lease import Lease
 from custody_sync.repair.reaching import Reach
 from custody_sync.repair.selection import Selection
 from custody_sync.results import Repaired, Restored
-from custody_sync.runtime import Runtime
 from custody_sync.stores import Gate
 
 S = TypeVar("S")
@@ -79,7 +78,7 @@ class Draining:
         mandate: Mandate,
         selection: Selection,
         allowance: Allowance,
-        reach: Reach | None = None,
+        reach: Reach,
     ) -> None:
         self._ledger = ledger
         self._gates = gates
@@ -89,12 +88,11 @@ class Draining:
         self._mandate = mandate
         self._selection = selection
         self._allowance = allowance
-        self._reach = reach or Reach(ledger, gates, lease, Runtime())
+        self._reach = reach
 
     async def drain(self, findings: Findings) -> None:
         """Complete erasures, remove what is pending or has ended, and place what is owed."""
         findings.erasure = await self._ledger.erase()
-        await self._reach.begin()
         after: int | None = None
         while True:
             page = await self._ledger.pending(limit=PAGE, after=after)

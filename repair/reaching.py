@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from custody_sync.ledger import Ledger
 from custody_sync.model import format_instant
-from custody_sync.repair.backoff import Backoff, retries
+from custody_sync.repair.backoff import Backoff
 from custody_sync.repair.findings import Findings
 from custody_sync.repair.lease import Lease
 from custody_sync.results import Retry
@@ -37,7 +37,6 @@ class Reach:
         gates: the configured stores by name.
         lease: kept while it works.
         runtime: chance.
-        only_due: whether a store whose turn has not come is left alone altogether.
     """
 
     def __init__(
@@ -46,31 +45,20 @@ class Reach:
         gates: Mapping[str, Gate],
         lease: Lease,
         runtime: Runtime,
-        *,
-        only_due: bool = False,
     ) -> None:
         self._ledger = ledger
         self._gates = gates
         self._lease = lease
         self._runtime = runtime
-        self._only_due = only_due
         self._backoff = Backoff(ledger, runtime)
-        self._resting: dict[str, Retry] = {}
         self._down: dict[str, Retry] = {}
         self._answering: set[str] = set()
         self._left: Counter[str] = Counter()
         self._trying: dict[str, asyncio.Lock] = {}
 
-    async def begin(self) -> None:
-        """See whose turn has not come."""
-        if self._only_due:
-            now = self._ledger.now()
-            tried = await retries(self._ledger)
-            self._resting = {store: retry for store, retry in tried.items() if retry.next_at > now}
-
     def is_out(self, store: str) -> bool:
         """Tell whether a store is left alone in this run."""
-        return store in self._resting or store in self._down
+        return store in self._down
 
     def leave(self, store: str, count: int) -> None:
         """Count pieces of work that stay as they are."""
@@ -143,8 +131,6 @@ class Reach:
         """Say of each store that was left alone why, how much waits there, and when it is tried again."""
         for store, retry in sorted(self._down.items()):
             findings.still_held.append(f"{store}: does not answer; {self._waits(store, retry)}")
-        for store, retry in sorted(self._resting.items()):
-            findings.still_held.append(f"{store}: was left alone; {self._waits(store, retry)}")
 
     def _waits(self, store: str, retry: Retry) -> str:
         count = self._left[store]

@@ -32,6 +32,7 @@ from custody_sync.repair.last import note_last
 from custody_sync.repair.lease import LEASE, Lease
 from custody_sync.repair.listing import Batch, Sorter
 from custody_sync.repair.plan import PlanWriter, check_plan, writing
+from custody_sync.repair.reaching import Reach
 from custody_sync.repair.resuming import TOPIC as RUN
 from custody_sync.repair.resuming import Phase, Progress, find_run
 from custody_sync.repair.selection import EVERYTHING, Selection
@@ -120,6 +121,7 @@ class Sweep:
             mandate=mandate,
             selection=order.selection,
             allowance=self._allowance,
+            reach=Reach(ledger, self._gates, self._lease, runtime),
         )
 
     async def run(self, *, moved: bool = False) -> RepairResult:

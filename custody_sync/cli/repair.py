@@ -87,6 +87,10 @@ def repair(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Drop what an interrupted sweep found and begin anew.")
     ] = False,
+    only_due: Annotated[
+        bool,
+        typer.Option("--only-due", help="Leave alone a store that did not answer until its next try is due."),
+    ] = False,
     moved: Annotated[
         bool,
         typer.Option("--moved", help="This ledger swept at another place, and is the one to go on."),
@@ -122,6 +126,7 @@ def repair(
                     space=space,
                     limit=limit,
                     fresh=fresh,
+                    only_due=only_due,
                     moved=moved,
                     plan=plan,
                     apply=apply,

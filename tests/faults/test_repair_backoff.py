@@ -177,3 +177,22 @@ async def test_a_note_of_another_version_is_passed_over(desk: Desk) -> None:
         await desk.ledger.drop_notes(backoff.TOPIC)
         await desk.ledger.acquire(**note, value=value)  # type: ignore[arg-type]  # as named
         assert await retries(desk.ledger) == {}
+
+
+async def test_a_job_that_runs_often_leaves_alone_what_is_not_due(desk: Desk) -> None:
+    """The store is not touched and is named, the others are swept; once its turn has come it is tried."""
+    await _left_behind(desk, 5)
+    await desk.repair()
+    key = await desk.orphan("memories")
+    reached = desk.plan.reached[FaultPoint.BEFORE_DELETE]
+    result = await desk.repair(only_due=True)
+    assert [(r.store, r.external_id) for r in result.repaired] == [("memories", key)]
+    assert desk.plan.reached[FaultPoint.BEFORE_DELETE] == reached + 1
+    assert not result.complete
+    assert [line.partition(";")[0] for line in result.still_held] == ["agent: was left alone"]
+    nothing = await desk.repair(only_due=True, stores=["agent"])
+    assert (nothing.scanned, nothing.repaired, nothing.complete) == ({}, (), False)
+    desk.stores["agent"].faults.allow()
+    desk.clock.set((await retries(desk.ledger))["agent"].next_at)
+    assert (await desk.repair(only_due=True)).complete
+    assert await desk.judge_clean() == set()
