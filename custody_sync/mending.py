@@ -18,9 +18,10 @@ from custody_sync.ports import Watch
 from custody_sync.proposing import read_when
 from custody_sync.recording import check_place
 from custody_sync.releasing import Notebooks
-from custody_sync.removal import Remover
+from custody_sync.removal import Mandate, Remover
 from custody_sync.repair.asking import Asker
 from custody_sync.repair.backoff import leave_resting
+from custody_sync.repair.salvaging import Salvaging
 from custody_sync.repair.selection import Part, check_count, select
 from custody_sync.repair.status import status_of
 from custody_sync.repair.sweep import Order, Sweep, check_apart
@@ -54,6 +55,7 @@ class AsyncMending(AsyncIntake):
         fresh: bool = False,
         only_due: bool = False,
         moved: bool = False,
+        salvage: bool = False,
         plan: os.PathLike[str] | str | None = None,
         apply: os.PathLike[str] | str | None = None,
         receipt_id: str | None = None,
@@ -79,6 +81,7 @@ class AsyncMending(AsyncIntake):
             only_due: leave alone the stores that did not answer and whose next try is not due, as a job
                 that runs often should.
             moved: this ledger is the one that goes on, though it swept elsewhere before.
+            salvage: make claims of orphans instead of removing them; they wait to be confirmed.
             plan: write what would be removed to this file, and change nothing.
             apply: do what such a file says, and nothing else; each line is judged once more.
             receipt_id: the caller's reference.
@@ -98,14 +101,17 @@ class AsyncMending(AsyncIntake):
         if only_due:
             selection, resting = await leave_resting(self.ledger, self._gates, selection)
         order = Order(
-            selection=selection,
+            selection=replace(selection, salvage=salvage),
             before=None if before is None else read_when(before, "before"),
             max_removals=check_count(max_removals, "max_removals", 0),
             limit=check_count(limit, "limit", 1),
             fresh=fresh,
             watch=watch,
         )
+        if salvage and (plan is not None or apply is not None):
+            raise InvalidInput(field="salvage", problem="goes with no plan: a plan says what is removed")
         check_apart(plan=plan, apply=apply, dry_run=dry_run, order=order)
+        mandate = self._mandate(actor, receipt_id)
         sweep = Sweep(
             ledger=self.ledger,
             gates=self._gates,
@@ -114,10 +120,11 @@ class AsyncMending(AsyncIntake):
             notebooks=self._notebooks,
             finishing=self._finishing,
             runtime=self._runtime,
-            mandate=self._mandate(actor, receipt_id),
+            mandate=mandate,
             reason=check_name(reason, "reason"),
             order=order,
             lasts=self._lasts,
+            salvaging=self._salvaging(mandate) if salvage else None,
         )
         await check_place(self.ledger)
         if apply is not None:
@@ -183,6 +190,16 @@ class AsyncMending(AsyncIntake):
             tell=tell,
         )
         return await verifying.run(resume=resume)
+
+    def _salvaging(self, mandate: Mandate) -> Salvaging:
+        return Salvaging(
+            ledger=self.ledger,
+            gates=self._gates,
+            proposals=self._proposals,
+            recorder=self._recorder,
+            runtime=self._runtime,
+            mandate=mandate,
+        )
 
     async def status(self) -> Status:
         """Return what there is to do, as the ledger has it; no store is asked, and none has to be up."""

@@ -227,6 +227,15 @@ class Skipped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Salvaged:
+    """An orphan that became a claim instead of being removed; `entries` are external ids by store."""
+
+    fact_id: str
+    space: str
+    entries: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RepairResult:
     """What one sweep found and did.
 
@@ -246,6 +255,8 @@ class RepairResult:
     unrecorded: tuple[str, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     """Lines of a plan that was applied and that did not hold any more."""
+    salvaged: tuple[Salvaged, ...] = ()
+    """Claims that wait for somebody to confirm or to retract them."""
     erasure: Erasure = Erasure.DONE
     dry_run: bool = False
     resumed: datetime | None = None

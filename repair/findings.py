@@ -8,7 +8,7 @@ from datetime import datetime
 
 from custody_sync.model import Erasure, Leftover, Outcome
 from custody_sync.repair.listing import Candidate, Listing
-from custody_sync.results import LastSweep, Repaired, RepairResult, Restored, Seen, Skipped
+from custody_sync.results import LastSweep, Repaired, RepairResult, Restored, Salvaged, Seen, Skipped
 
 
 @dataclass(slots=True)
@@ -22,6 +22,7 @@ class Findings:
     still_held: list[str] = field(default_factory=list)
     unrecorded: list[str] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
+    salvaged: list[Salvaged] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     resumed: datetime | None = None
     left_over: int = 0
@@ -76,6 +77,7 @@ class Findings:
             still_held=tuple(self.still_held),
             unrecorded=tuple(self.unrecorded),
             skipped=tuple(self.skipped),
+            salvaged=tuple(self.salvaged),
             erasure=self.erasure,
             dry_run=dry_run,
             resumed=self.resumed,

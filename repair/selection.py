@@ -34,6 +34,8 @@ class Selection:
     space: str | None = None
     """A space, or its beginning and a `*`."""
     part: Part | None = None
+    salvage: bool = False
+    """Whether orphans are saved: a sweep that is to remove them does not go on with one that saves them."""
 
     @property
     def everything(self) -> bool:
@@ -57,7 +59,9 @@ class Selection:
     def to_json(self) -> dict[str, Any]:
         """Return what two selections have in common if and only if they are the same."""
         part = None if self.part is None else [self.part.store, self.part.after, self.part.until]
+        saving = {"salvage": True} if self.salvage else {}
         return {
+            **saving,
             "part": part,
             "space": self.space,
             "stores": None if self.stores is None else sorted(self.stores),

@@ -30,11 +30,12 @@ from custody_sync.repair.findings import Findings, repaired_of
 from custody_sync.repair.guards import doubts_of, guard
 from custody_sync.repair.last import note_last
 from custody_sync.repair.lease import LEASE, Lease
-from custody_sync.repair.listing import Batch, Sorter
+from custody_sync.repair.listing import Batch, Listing, Sorter
 from custody_sync.repair.plan import PlanWriter, check_plan, writing
 from custody_sync.repair.reaching import Reach
 from custody_sync.repair.resuming import TOPIC as RUN
 from custody_sync.repair.resuming import Phase, Progress, find_run
+from custody_sync.repair.salvaging import Salvaging
 from custody_sync.repair.selection import EVERYTHING, Selection
 from custody_sync.repair.spool import Spool, Spooled
 from custody_sync.repair.working import Working
@@ -75,6 +76,7 @@ class Sweep:
         reason: recorded with every orphan.
         order: what it is told to do.
         lasts: how long its lease holds without being renewed.
+        salvaging: saves orphans instead of removing them, if that was ordered.
     """
 
     def __init__(
@@ -91,6 +93,7 @@ class Sweep:
         reason: str,
         order: Order,
         lasts: timedelta = LEASE,
+        salvaging: Salvaging | None = None,
     ) -> None:
         self._ledger = ledger
         self._gates = {name: gate for name, gate in gates.items() if order.selection.has_store(name)}
@@ -111,6 +114,7 @@ class Sweep:
             mandate=mandate,
             reason=reason,
             findings=self._findings,
+            salvaging=salvaging,
         )
         self._draining = Draining(
             ledger=ledger,
@@ -318,17 +322,22 @@ class Sweep:
     async def _check_breaker(self, progress: Progress) -> None:
         """Stop before the first removal where there is suspiciously much to remove."""
         listings = progress.listings.values()
-        planned = sum(listing.planned for listing in listings)
+        planned = sum(map(self._going, listings))
         scanned = sum(listing.scanned for listing in listings)
         if self._order.max_removals is not None:
             stop = planned > self._order.max_removals
         else:
             stop = planned > FEW and planned * 100 > scanned
             for listing in listings:
-                stop = stop or (listing.planned > FEW_PER_STORE and listing.planned * 3 > listing.labelled)
+                going = self._going(listing)
+                stop = stop or (going > FEW_PER_STORE and going * 3 > listing.labelled)
         if stop:
             await self._drop()
             raise BreakerOpen(planned=planned, scanned=scanned)
+
+    def _going(self, listing: Listing) -> int:
+        """Return how many entries are to go: what is to be saved is none of them."""
+        return listing.strays if self._order.selection.salvage else listing.planned
 
     # --- what has to go ---------------------------------------------------------------------
 

@@ -9,12 +9,13 @@ from custody_sync.errors import AlreadyRecorded, AssertedId, CustodyError, Still
 from custody_sync.faultpoints import FaultPoint
 from custody_sync.ledger import Ledger, Repair
 from custody_sync.ledger.storage import Unaccounted
-from custody_sync.model import Outcome, PlacementState
+from custody_sync.model import Entry, Outcome, PlacementState
 from custody_sync.removal import Mandate, Remover
 from custody_sync.repair.findings import Findings, repaired_of
 from custody_sync.repair.lease import Lease
 from custody_sync.repair.listing import Candidate
-from custody_sync.results import Repaired
+from custody_sync.repair.salvaging import Salvaging
+from custody_sync.results import Repaired, Salvaged
 from custody_sync.runtime import Runtime
 from custody_sync.stores import Gate
 
@@ -37,6 +38,7 @@ class Working:
         mandate: on whose behalf.
         reason: recorded with every orphan.
         findings: take what became of each entry.
+        salvaging: saves orphans instead, if that was asked for.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Working:
         mandate: Mandate,
         reason: str,
         findings: Findings,
+        salvaging: Salvaging | None = None,
     ) -> None:
         self._ledger = ledger
         self._gates = gates
@@ -59,6 +62,7 @@ class Working:
         self._mandate = mandate
         self._reason = reason
         self._findings = findings
+        self._salvaging = salvaging
         self._out_of_reach: Counter[str] = Counter()
         self.vanished: set[str] = set()
         """Stores that stopped answering while they were worked on; nothing more of theirs is begun."""
@@ -88,6 +92,9 @@ class Working:
         entry, event_id = candidate.entry, None
         if entry.store in self.vanished:
             return None
+        if self._salvaging is not None and candidate.is_orphan and not candidate.recorded:
+            self._take(entry, await self._salvaging.save(entry))
+            return None
         try:
             event_id = await self._record(candidate)
         except (AssertedId, StillBelieved):
@@ -102,6 +109,12 @@ class Working:
         self._count(gate, outcome)
         removal = await self._remover.settle(entry, Outcome.STARTED, outcome, detail, self._mandate)
         return repaired_of(candidate, removal.outcome, event_id, removal.detail)
+
+    def _take(self, entry: Entry, saved: Salvaged | str) -> None:
+        if isinstance(saved, Salvaged):
+            self._findings.salvaged.append(saved)
+        elif saved:
+            self._findings.unrecorded.append(f"{entry.store}/{entry.external_id}: not salvaged: {saved}")
 
     def _count(self, gate: Gate, outcome: Outcome) -> None:
         """Notice a store that does not answer any more."""
