@@ -44,3 +44,8 @@ class FaultPoint(StrEnum):
     SWEEP_RECORDED = "sweep.recorded"
     """One candidate's event is in the ledger, its entry still in the store."""
     SWEEP_DONE = "sweep.done"
+    RECONCILE_PILED = "reconcile.piled"
+    """All differences that are to be mended are kept beside the log; none was touched."""
+    RECONCILE_PLACED = "reconcile.placed"
+    """A fact was put anew and that is in the ledger; what it replaces is still in the store."""
+    RECONCILE_DONE = "reconcile.done"

@@ -51,16 +51,20 @@ def read_entry(row: object, store: str) -> Entry | Spoiled:
 
 def read_page(rows: Sequence[object], store: str) -> list[Entry | Spoiled]:
     """Read rows as `read_entry` does, looking at a whole page at once where nothing in it is odd."""
-    if rows and set(map(type, rows)) == {Entry}:
-        entries = cast(list[Entry], list(rows))
-        if _are_plain(entries, store):
-            return [*entries]
-    return [read_entry(row, store) for row in rows]
+    return _plain(rows, store) or [read_entry(row, store) for row in rows]
 
 
 def read_texts(rows: Sequence[object], store: str) -> list[Entry | Spoiled]:
     """Read rows as `read_page` does, but let nothing odd pass in what has no label: it is to become ours."""
-    return [_read_text(row, store) for row in rows]
+    return _plain(rows, store) or [_read_text(row, store) for row in rows]
+
+
+def _plain(rows: Sequence[object], store: str) -> list[Entry | Spoiled] | None:
+    """Return a page as it is, if at a look nothing in it is odd."""
+    if not rows or set(map(type, rows)) != {Entry}:
+        return None
+    entries = cast(list[Entry], list(rows))
+    return [*entries] if _are_plain(entries, store) else None
 
 
 def _read_text(row: object, store: str) -> Entry | Spoiled:

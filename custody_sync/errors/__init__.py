@@ -81,6 +81,7 @@ from custody_sync.errors.refusals import (
     StillBelieved,
     SupersedeConflict,
     SweepRunning,
+    TooManyPuts,
     UnknownFact,
     WriteInProgress,
 )
@@ -149,6 +150,7 @@ __all__ = [
     "SweepRunning",
     "Terminal",
     "TextTooLong",
+    "TooManyPuts",
     "Transient",
     "UnknownFact",
     "ValidatorFailed",

@@ -203,3 +203,12 @@ class BreakerOpen(CustodyError, Terminal):
 
     code = "breaker_open"
     exit_code = 4
+
+
+class TooManyPuts(CustodyError, Terminal):
+    """{planned} of the {expected} entries that store {store!r} ought to hold would be put again, which is too many to
+    start unasked (another table or namespace than before, or a store that was emptied, looks like this); look at a
+    dry run, then pass max_puts={total} if they are right."""
+
+    code = "too_many_puts"
+    exit_code = 4

@@ -1,0 +1,109 @@
+"""What a store ought to hold and its listing did not show: asked for again before it is called missing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+
+from custody_sync.errors import CustodyError
+from custody_sync.finishing import together
+from custody_sync.ledger import Ledger
+from custody_sync.ledger.storage import Held
+from custody_sync.mended import Drift
+from custody_sync.model import Capability, Placement, PlacementState
+from custody_sync.repair.differing import Comparison, Drifted
+from custody_sync.repair.marks import event_of
+from custody_sync.repair.selection import Selection
+from custody_sync.stores import Gate, describe
+
+PAGE = 10_000
+CONCURRENCY = 64
+CURRENT = (PlacementState.HELD, PlacementState.KEPT)
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """A placement that was not listed and of which nobody can say whether it is there."""
+
+    placement: Placement
+    problem: str
+
+
+class Absences:
+    """Looks for what a whole listing left out.
+
+    A listing under change may skip an entry, so a placement is missing only if the store itself says
+    that it does not have it, and the ledger still counts on it after that.
+
+    Args:
+        ledger: what ought to be there.
+        selection: which spaces.
+    """
+
+    def __init__(self, ledger: Ledger, selection: Selection) -> None:
+        self._ledger = ledger
+        self._selection = selection
+        self._limiter = asyncio.Semaphore(CONCURRENCY)
+
+    async def pages(self, comparison: Comparison) -> AsyncGenerator[list[Drifted | Unknown]]:
+        """Yield what is missing, or may be; how much is expected at all goes into the comparison."""
+        gate = comparison.gate
+        asked = asyncio.create_task(self._ledger.held(gate.name, limit=PAGE))
+        try:
+            while True:
+                page = await asked
+                if page.next is not None:
+                    asked = asyncio.create_task(self._ledger.held(gate.name, limit=PAGE, after=page.next))
+                unseen = self._unseen(page, comparison)
+                answers = await together(self._look(gate, placement) for placement in unseen)
+                found = [answer for answer in answers if answer is not None]
+                comparison.found[Drift.MISSING] += sum(isinstance(one, Drifted) for one in found)
+                yield found
+                if page.next is None:
+                    return
+        finally:
+            asked.cancel()
+            await asyncio.gather(asked, return_exceptions=True)
+
+    def _unseen(self, page: Sequence[Held], comparison: Comparison) -> list[Placement]:
+        """Return what was on record when the listing began, and was not in it."""
+        marks, keeps = comparison.marks, comparison.gate.keeps
+        expected = [held for held in page if keeps or held.placement.state is not PlacementState.KEPT]
+        comparison.expected += len(expected)
+        return [
+            held.placement
+            for held in expected
+            if held.place not in marks and event_of(held.place) <= comparison.head
+        ]
+
+    async def _look(self, gate: Gate, placement: Placement) -> Drifted | Unknown | None:
+        async with self._limiter:
+            if self._selection.space is not None:
+                fact = await self._ledger.get(placement.fact_id)
+                if fact is None or not self._selection.has_space(fact.space):
+                    return None
+            try:
+                is_there = await self._is_there(gate, placement)
+            except CustodyError as error:
+                return Unknown(placement, f"cannot be asked ({describe(error)})")
+            if is_there is None:
+                return Unknown(placement, "its listing does not show it, and it cannot be asked")
+            rows = [] if is_there else await self._ledger.placements(placement.fact_id)
+        address = (placement.store, placement.external_id)
+        if any((row.store, row.external_id) == address and row.state in CURRENT for row in rows):
+            return Drifted(Drift.MISSING, placement.to_entry(), placement.fact_id)
+        return None
+
+    async def _is_there(self, gate: Gate, placement: Placement) -> bool | None:
+        """Ask by fact id and by the entry; only where both can be asked and miss it, it is not there."""
+        if gate.can(Capability.FIND):
+            found = await gate.find(placement.fact_id)
+            if any(entry.external_id == placement.external_id for entry in found):
+                return True
+        if gate.can(Capability.VERIFY_DELETED):
+            return not await gate.is_gone(placement.to_entry())
+        return False if gate.can(Capability.FIND) else None
+
+
+__all__ = ["Absences", "Unknown"]

@@ -1,0 +1,216 @@
+"""Mending differences: what is missing or altered is put anew, what has no place is taken away.
+
+The new entry is put and on record before the old one is touched, and every removal is on record
+before it begins, so that a run can end anywhere and the next one goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from custody_sync.errors import CustodyError, Refused
+from custody_sync.faultpoints import FaultPoint
+from custody_sync.ledger import Ledger
+from custody_sync.mended import Difference, Drift, Mended
+from custody_sync.model import Capability, Fact, Leftover, Outcome, Placement, PlacementState
+from custody_sync.placing import Placer
+from custody_sync.removal import Mandate, Remover
+from custody_sync.repair.absent import CURRENT
+from custody_sync.repair.differing import Drifted
+from custody_sync.repair.findings import Findings
+from custody_sync.repair.lease import Lease
+from custody_sync.repair.listing import Candidate
+from custody_sync.repair.working import Working
+from custody_sync.results import Removal
+from custody_sync.runtime import Runtime
+from custody_sync.stores import Gate, describe
+
+GOES = (Drift.ORPHAN, Drift.STRAY)
+
+
+class Amending:
+    """Mends differences, a page at a time.
+
+    Args:
+        ledger: what is right.
+        gates: the configured stores by name.
+        placer: puts, and knows labels.
+        remover: deletes and verifies.
+        runtime: ids, clock and fault points.
+        lease: kept while it works.
+        mandate: on whose behalf.
+        reason: recorded with every orphan.
+    """
+
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        gates: Mapping[str, Gate],
+        placer: Placer,
+        remover: Remover,
+        runtime: Runtime,
+        lease: Lease,
+        mandate: Mandate,
+        reason: str,
+    ) -> None:
+        self._ledger = ledger
+        self._gates = gates
+        self._placer = placer
+        self._remover = remover
+        self._runtime = runtime
+        self._lease = lease
+        self._mandate = mandate
+        self._findings = Findings()
+        self._working = Working(
+            ledger=ledger,
+            gates=gates,
+            remover=remover,
+            runtime=runtime,
+            lease=lease,
+            mandate=mandate,
+            reason=reason,
+            findings=self._findings,
+        )
+
+    @property
+    def vanished(self) -> set[str]:
+        """Stores that stopped answering meanwhile."""
+        return self._working.vanished
+
+    async def mend(self, page: Sequence[Drifted]) -> list[Difference]:
+        """Mend what of a page still differs, and say what became of each."""
+        done = await self._take_away([one for one in page if one.kind in GOES])
+        facts: dict[tuple[str, str], list[Drifted]] = {}
+        for one in page:
+            if one.kind not in GOES:
+                facts.setdefault((one.entry.store, one.fact_id), []).append(one)
+        for some in await self._lease.each(facts.values(), self._mend_fact):
+            done += some
+        return done
+
+    # --- what has no place ------------------------------------------------------------------
+
+    async def _take_away(self, page: Sequence[Drifted]) -> list[Difference]:
+        """Remove orphans and strays as a sweep does."""
+        if not page:
+            return []
+        candidates = [_candidate(one) for one in page]
+        reasons = await self._working.judge([c for c in candidates if not c.recorded])
+        going = [c for c in candidates if (c.entry.store, c.entry.external_id) not in reasons]
+        self._findings.repaired = []
+        await self._working.remove(going)
+        repaired = {(item.store, item.external_id): item for item in self._findings.repaired}
+        done = []
+        for one in page:
+            item = repaired.get((one.entry.store, one.entry.external_id))
+            if item is not None:
+                outcome = Mended.MENDED if item.outcome is Outcome.VERIFIED else Mended.LEFT
+                said = "" if outcome is Mended.MENDED else item.detail or item.outcome.value
+                done.append(difference_of(one, outcome, said))
+            elif one.entry.store in self.vanished:
+                done.append(difference_of(one, Mended.LEFT, "the store stopped answering"))
+            else:
+                done.append(difference_of(one, Mended.SETTLED))
+        return done
+
+    # --- what is missing or altered ---------------------------------------------------------
+
+    async def _mend_fact(self, some: Sequence[Drifted]) -> list[Difference]:
+        """Mend all that differs of one fact in one store: several of its entries may."""
+        store, fact_id = some[0].entry.store, some[0].fact_id
+        try:
+            rows = [
+                row
+                for row in await self._ledger.placements(fact_id)
+                if row.store == store and row.state in CURRENT
+            ]
+            fact = await self._ledger.get(fact_id)
+        except CustodyError as error:
+            return [difference_of(one, Mended.LEFT, f"not known ({error.code})") for one in some]
+        current = {row.external_id: row for row in rows}
+        still = [one for one in some if one.entry.external_id in current]
+        done = [difference_of(one, Mended.SETTLED) for one in some if one not in still]
+        if not still or fact is None:
+            return done
+        if all(self._keeps_its_text(one) for one in still):
+            return done + [await self._relabel(one, fact, current[one.entry.external_id]) for one in still]
+        held = [row for row in rows if row.state is PlacementState.HELD]
+        kept = [one for one in still if current[one.entry.external_id].state is PlacementState.KEPT]
+        done += [await self._give_up(one) for one in kept]
+        return done + await self._replace([one for one in still if one not in kept], held)
+
+    def _keeps_its_text(self, one: Drifted) -> bool:
+        can_relabel = self._gates[one.entry.store].can(Capability.RELABEL)
+        return one.kind is Drift.ALTERED_LABEL and can_relabel
+
+    async def _relabel(self, one: Drifted, fact: Fact, row: Placement) -> Difference:
+        gate, entry = self._gates[row.store], one.entry
+        known, dot, embedded = row.external_id.partition(".")
+        generation = embedded if dot and known == fact.fact_id else entry.generation
+        stored_at = row.stored_at or entry.stored_at or self._runtime.clock.now()
+        label = self._placer.label(fact, generation or self._runtime.ids.generation(), stored_at)
+        # What has no label is known by its text, which was seen to be ours.
+        shown = replace(entry, text=fact.text) if entry.fact_id is None else entry
+        try:
+            await gate.relabel(shown, label)
+        except CustodyError as error:
+            return difference_of(one, Mended.LEFT, f"keeps its label ({describe(error)})")
+        return difference_of(one, Mended.MENDED)
+
+    async def _give_up(self, one: Drifted) -> Difference:
+        """Remove what is left of a superseded fact that is only kept: it cannot be put again."""
+        entry = replace(one.entry, fact_id=one.fact_id, ledger_id=None)
+        try:
+            await self._remover.record(entry, Outcome.STARTED, "", self._mandate)
+        except Refused:
+            return difference_of(one, Mended.SETTLED)
+        except CustodyError as error:
+            return difference_of(one, Mended.LEFT, f"not recorded, so not touched ({error.code})")
+        gate = self._gates[entry.store]
+        outcome, detail = await self._remover.take_away(gate, entry)
+        removal = await self._remover.settle(entry, Outcome.STARTED, outcome, detail, self._mandate)
+        return _ended(one, [removal], ())
+
+    async def _replace(self, some: Sequence[Drifted], held: Sequence[Placement]) -> list[Difference]:
+        """Put a fact anew in place of all that the store held of it, then take that away."""
+        if not some:
+            return []
+        store, fact_id = some[0].entry.store, some[0].fact_id
+        old = tuple(row.external_id for row in held)
+        restored = await self._placer.place(fact_id, store, self._mandate, replaces=old)
+        if not restored.placed:
+            return [difference_of(one, Mended.LEFT, restored.detail) for one in some]
+        if restored.detail:
+            return [difference_of(one, Mended.SETTLED, restored.detail) for one in some]
+        self._runtime.reach(FaultPoint.RECONCILE_PLACED)
+        removals = [await self._remover.drain_row(row, self._mandate) for row in held]
+        return [_ended(one, removals, restored.external_ids) for one in some]
+
+
+def difference_of(one: Drifted, outcome: Mended, detail: str = "") -> Difference:
+    """Return a difference as the result tells it."""
+    return Difference(
+        store=one.entry.store,
+        kind=one.kind,
+        external_id=one.entry.external_id,
+        fact_id=one.fact_id,
+        outcome=outcome,
+        detail=detail or one.detail,
+    )
+
+
+def _ended(one: Drifted, removals: Sequence[Removal], put: tuple[str, ...]) -> Difference:
+    left = [removal for removal in removals if removal.outcome is not Outcome.VERIFIED]
+    outcome = Mended.LEFT if left else Mended.MENDED
+    said = "; ".join(f"{r.external_id} is {r.outcome.value}" for r in left)
+    return replace(difference_of(one, outcome, said), external_ids=put)
+
+
+def _candidate(one: Drifted) -> Candidate:
+    kind = Leftover.ORPHAN if one.kind is Drift.ORPHAN else Leftover.STRAY
+    return Candidate(one.entry, kind, one.recorded)
+
+
+__all__ = ["Amending", "difference_of"]
