@@ -97,7 +97,8 @@ class AsyncMending(AsyncIntake):
             BreakerOpen: suspiciously much to remove; nothing was removed.
         """
         self._check_open()
-        selection, resting = select(self._gates, stores=stores, space=space, part=part), ()
+        selection = select(self._gates, stores=stores, space=space, part=part)
+        resting: tuple[str, ...] = ()
         if only_due:
             selection, resting = await leave_resting(self.ledger, self._gates, selection)
         order = Order(
