@@ -18,6 +18,7 @@ from custody_sync.errors import (
     CustodyError,
     InvalidInput,
     InvalidStore,
+    LedgerError,
     NoProof,
     StoreError,
     StoreRefused,
@@ -156,7 +157,8 @@ class Caller:
         self.answers += 1
 
     def _ours(self, operation: str, error: BaseException) -> CustodyError:
-        if operation in ("put", "put_many") and isinstance(error, InvalidInput | InvalidStore):
+        # What an adapter notes, it notes in the ledger, and that the ledger is away is no fault of the store.
+        if operation in ("put", "put_many") and isinstance(error, InvalidInput | InvalidStore | LedgerError):
             error.__cause__ = error.__context__ = None
             return error.with_traceback(None)
         if operation == "list" and isinstance(error, InvalidStore):

@@ -21,7 +21,7 @@ from custody_sync.ledger.checks import check_calendar
 from custody_sync.ledger.grouping import LoopGroupWriter
 from custody_sync.ledger.outstanding import About, Backlog, Removed, RemovedCount
 from custody_sync.ledger.postgres_erasure import NOT_REACHED, NOT_VACUUMED, Eraser
-from custody_sync.ledger.postgres_errors import is_lost, ledger_errors
+from custody_sync.ledger.postgres_errors import is_cut, ledger_errors
 from custody_sync.ledger.postgres_notes import Notes
 from custody_sync.ledger.postgres_outstanding import OutstandingReads
 from custody_sync.ledger.postgres_plain import Plain
@@ -186,7 +186,7 @@ class PostgresStorage:
                 async with self._pool.connection() as conn:
                     return await query(conn, *args)
             except psycopg.Error as error:
-                if not is_lost(error):
+                if not is_cut(error):
                     raise
             await self._pool.check()
             async with self._pool.connection() as conn:

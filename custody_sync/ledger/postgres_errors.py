@@ -47,6 +47,11 @@ def is_lost(error: BaseException) -> bool:
     return error.sqlstate.startswith(_LOST)
 
 
+def is_cut(error: BaseException) -> bool:
+    """Tell whether a connection broke in use; that none was to be had in time is not changed by asking again."""
+    return is_lost(error) and not isinstance(error, psycopg_pool.PoolTimeout)
+
+
 def translate(error: BaseException, name: str) -> errors.LedgerError:
     """Return our error for one of the driver's, by its SQLSTATE; nothing of its text is kept."""
     kind = describe(error)

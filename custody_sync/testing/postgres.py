@@ -8,6 +8,8 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -57,6 +59,8 @@ class EmbeddedPostgres:
         self._user = user
         self._uri: str | None = None
         self._watcher: subprocess.Popen[bytes] | None = None
+        self._options = ""
+        self._control: Callable[..., None] | None = None
 
     @property
     def uri(self) -> str:
@@ -90,9 +94,25 @@ class EmbeddedPostgres:
 
     def stop(self) -> None:
         """Stop the server and remove its folder; a second call does nothing."""
-        watcher, self._watcher, self._uri = self._watcher, None, None
+        watcher, self._watcher, self._uri, self._control = self._watcher, None, None, None
         if watcher is not None:
             watcher.communicate()
+
+    def crash(self) -> None:
+        """Stop the server as a power cut does: connections are cut, nothing is finished; its data stay.
+
+        Unless it is durable, commits of the last moment go with it.
+        """
+        self._tell("-m", "immediate", "stop")
+
+    def resume(self) -> None:
+        """Start a server that was crashed on the same data and at the same address, and wait for it."""
+        self._tell("-o", self._options, "start")
+
+    def _tell(self, *arguments: object) -> None:
+        if self._control is None:
+            raise ClosedError(what="the embedded Postgres")
+        self._control(*arguments)
 
     def __enter__(self) -> str:
         return self.start()
@@ -118,9 +138,11 @@ class EmbeddedPostgres:
         initdb = ("-D", data, "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--no-sync")
         _run(output, binaries / "initdb", *initdb, **how)
         reach = "-c listen_addresses=''" if self._port is None else f"-h 127.0.0.1 -p {self._port}"
-        options = f"-k '{socket}' {reach} -c max_connections={self._most} "
-        options += "" if self._durable else _THROW_AWAY
-        _run(output, binaries / "pg_ctl", "-w", "-t", "60", "-D", data, "-o", options, "start", **how)
+        self._options = f"-k '{socket}' {reach} -c max_connections={self._most} "
+        self._options += "" if self._durable else _THROW_AWAY
+        control = partial(_run, output, binaries / "pg_ctl", "-w", "-t", "60", "-D", data, **how)
+        control("-o", self._options, "start")
+        self._control = control
         port = "" if self._port is None else f"&port={self._port}"
         return f"postgresql://postgres@/postgres?host={socket}{port}"
 
