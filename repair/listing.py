@@ -25,7 +25,7 @@ from custody_sync.shown import Circle, Spoiled
 from custody_sync.stores import Gate, Shown
 
 BATCH = 10_000
-"""Entries the ledger is asked about at once; with few hand-overs the question hides behind the listing."""
+"""Entries that are listed and looked up at a time; a sweep that is killed repeats no more."""
 MOST = 100_000_000
 """Entries after which a store's listing counts as one that never ends; no store in use has so many."""
 SPOILED_NAMED = 20
@@ -146,9 +146,11 @@ class Sorter:
         if part is not None and after is None:
             after = part.after
         until = None if part is None else part.until
+        # Two pages are under way at once, and a kill may lose both.
+        size = max(BATCH // 2, 1)
         try:
             try:
-                async with aclosing(gate.listing(BATCH, after=after, until=until)) as pages:
+                async with aclosing(gate.listing(size, after=after, until=until)) as pages:
                     async for page in pages:
                         before, asked = asked, self._ask(gate, page, listing)
                         if before is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from psycopg import AsyncConnection
@@ -30,6 +30,7 @@ from custody_sync.ledger.postgres_schema import steps
 from custody_sync.ledger.postgres_sql import fill, read_script, statements
 from custody_sync.ledger.rows import FACT, PLACEMENT, Derived, fact_row, placement_row
 from custody_sync.ledger.storage import Account, AsOf, Compared, Held, Unaccounted
+from custody_sync.ledger.whereabouts import Whereabouts
 from custody_sync.model import (
     Event,
     Fact,
@@ -69,6 +70,18 @@ class Reads:
     ) -> list[tuple[Any, ...]]:
         cursor = await conn.execute(fill(self._sql[name], **parts), parameters)
         return await cursor.fetchall()
+
+    async def whereabouts(self, conn: AsyncConnection[Any]) -> Whereabouts:
+        """Return which cluster, database and schema it is in, and the server's time.
+
+        Where the cluster may not be asked for its number, the database's stands for it.
+        """
+        ((allowed, database, number, schema, now),) = await self._rows(conn, "whereabouts", {})
+        cluster = f"database {number}"
+        if allowed:
+            ((system,),) = await self._rows(conn, "cluster", {})
+            cluster = f"cluster {system}"
+        return Whereabouts(f"{cluster}, database {database}, schema {schema}", now.astimezone(UTC))
 
     async def head(self, conn: AsyncConnection[Any]) -> Head:
         """Return the committed head."""
