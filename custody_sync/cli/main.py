@@ -17,6 +17,8 @@ from typing import Annotated, Any
 
 import typer
 
+from custody_sync.cli.adopt import adopt
+from custody_sync.cli.backfill import backfill
 from custody_sync.cli.confirm import confirm
 from custody_sync.cli.contract import contract
 from custody_sync.cli.demo import demo
@@ -54,6 +56,8 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "release": release,
     "forget": forget,
     "expire": expire,
+    "adopt": adopt,
+    "backfill": backfill,
     "repair": repair,
     "verify": verify,
     "stores": stores,

@@ -91,6 +91,10 @@ def repair(
         bool,
         typer.Option("--only-due", help="Leave alone a store that did not answer until its next try is due."),
     ] = False,
+    salvage: Annotated[
+        bool,
+        typer.Option("--salvage", help="Make claims of orphans instead of removing them."),
+    ] = False,
     moved: Annotated[
         bool,
         typer.Option("--moved", help="This ledger swept at another place, and is the one to go on."),
@@ -128,6 +132,7 @@ def repair(
                     fresh=fresh,
                     only_due=only_due,
                     moved=moved,
+                    salvage=salvage,
                     plan=plan,
                     apply=apply,
                     watch=watch,
@@ -191,6 +196,9 @@ def _show(output: Output, result: RepairResult, planned: Sequence[Sequence[objec
         left = [r for r in result.repaired if r.outcome is not Outcome.VERIFIED]
         if left:
             _show_counts(output, "not repaired", left)
+    if result.salvaged:
+        rows = [(one.fact_id, one.space, ", ".join(one.entries)) for one in result.salvaged]
+        output.table("salvaged, waiting to be confirmed", ("fact", "space", "stores"), rows)
     odd = [r for r in result.repaired if r.detail]
     if odd:
         output.table(
