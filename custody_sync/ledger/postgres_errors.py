@@ -48,7 +48,7 @@ def is_lost(error: BaseException) -> bool:
 
 
 def is_cut(error: BaseException) -> bool:
-    """Tell whether a connection broke in use; that none was to be had in time is not changed by asking again."""
+    """Tell whether a connection broke in use; where none was to be had, asking again only takes longer."""
     return is_lost(error) and not isinstance(error, psycopg_pool.PoolTimeout)
 
 
