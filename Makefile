@@ -12,7 +12,7 @@ CANDIDATES := $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11
 help:
 	@echo "make demo    watch the whole promise hold on real parts"
 	@echo "make test    run every test (RINGS=tests/unit for one ring)"
-	@echo "make lint    run ruff, mypy, basedpyright and import-linter"
+	@echo "make lint    run ruff, mypy, basedpyright and import-linter, and check docker/"
 	@echo "make bench   run the benchmarks"
 	@echo "make live    try every store on its real engine (heavy; LIVE=letta for one part); writes docs/stores.md"
 	@echo "make clean   remove what these targets made"
@@ -30,6 +30,9 @@ lint: $(VENV)/.has-lint
 	$(BIN)/mypy tests/typing
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports
+	$(BIN)/hadolint docker/Dockerfile
+	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker/compose.yaml
+	$(BIN)/kubernetes-validate --strict docker/kubernetes/*.yaml
 
 bench: $(VENV)/.has-demo
 	@set -e; for script in benchmarks/[!_]*.py; do echo "== $$script"; $(BIN)/python "$$script"; done

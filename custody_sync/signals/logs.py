@@ -22,7 +22,7 @@ from custody_sync.model import format_instant
 NAME = "custody_sync"
 EVERY = 5.0
 """Seconds between two lines about how far the same work is."""
-_TELLING = ("store", "operation", "cause", "since", "until", "extra", "size", "unit", "limit")
+_TELLING = ("store", "operation", "cause", "type", "place", "since", "until", "extra", "size", "limit")
 """Fields of errors that are names, numbers or moments of ours, whatever the error."""
 _ID = re.compile(r"[0-9a-f-]{32,64}")
 """What may be a fact's id; anything else in its place is what somebody typed."""
