@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from custody_sync.canonical import check_name
 from custody_sync.errors import InvalidInput
 from custody_sync.intake import AsyncIntake
+from custody_sync.mended import Drift, ReconcileResult
 from custody_sync.placing import Placer
 from custody_sync.ports import Watch
 from custody_sync.proposing import read_when
@@ -21,6 +22,7 @@ from custody_sync.releasing import Notebooks
 from custody_sync.removal import Mandate, Remover
 from custody_sync.repair.asking import Asker
 from custody_sync.repair.backoff import leave_resting
+from custody_sync.repair.reconcile import Reconcile, Task, read_fix
 from custody_sync.repair.salvaging import Salvaging
 from custody_sync.repair.selection import Part, check_count, select
 from custody_sync.repair.status import status_of
@@ -136,6 +138,75 @@ class AsyncMending(AsyncIntake):
         if not resting:
             return result
         return replace(result, still_held=(*result.still_held, *resting), complete=False)
+
+    @traced("reconcile")
+    async def reconcile(
+        self,
+        *,
+        actor: str,
+        reason: str = "reconcile",
+        fix: Iterable[Drift | str] = (),
+        stores: Iterable[str] | None = None,
+        space: str | None = None,
+        before: datetime | None = None,
+        max_removals: int | None = None,
+        max_puts: int | None = None,
+        moved: bool = False,
+        receipt_id: str | None = None,
+        watch: Watch | None = None,
+    ) -> ReconcileResult:
+        """Return the whole difference between the ledger and the stores, and mend of it what is named.
+
+        Nothing is changed unless `fix` names it. What is missing or altered is put again from the
+        ledger's text before what it replaces is removed; other ledgers' entries, and what nobody
+        labelled, are counted and left alone.
+
+        Args:
+            actor: who orders it.
+            reason: why; recorded with every orphan.
+            fix: kinds of differences to mend (`orphan`, `stray`, `missing`, `altered_text`,
+                `altered_label`), or `"all"` of them.
+            stores: only these stores.
+            space: only this space, or those that begin like it where it ends with a `*`.
+            before: orphans and strays only if older than this; moved to ten minutes ago if later.
+            max_removals: the most removals to allow where the breaker would stop.
+            max_puts: the most puts to allow where the breaker would stop.
+            moved: this ledger is the one that goes on, though it swept elsewhere before.
+            receipt_id: the caller's reference.
+            watch: told how far it is.
+
+        Raises:
+            InvalidInput: an argument; nobody was asked.
+            LedgerMoved: the ledger goes on in another place, also in a dry run.
+            SweepRunning: a sweep, or another reconciliation, holds the lease.
+            BreakerOpen: suspiciously much to remove; nothing was mended.
+            TooManyPuts: suspiciously much to put again; nothing was mended.
+        """
+        self._check_open()
+        check_count(max_removals, "max_removals", least=0)
+        check_count(max_puts, "max_puts", least=0)
+        reconcile = Reconcile(
+            ledger=self.ledger,
+            gates=self._gates,
+            remover=self._remover,
+            placer=self._placer,
+            finishing=self._finishing,
+            runtime=self._runtime,
+            mandate=self._mandate(actor, receipt_id),
+            reason=check_name(reason, "reason"),
+            task=Task(
+                fix=read_fix(fix),
+                selection=select(self._gates, stores=stores, space=space),
+                before=None if before is None else read_when(before, "before"),
+                max_removals=max_removals,
+                max_puts=max_puts,
+                moved=moved,
+                lasts=self._lasts,
+                watch=watch,
+            ),
+        )
+        await check_place(self.ledger)
+        return await reconcile.run()
 
     @traced("verify")
     async def verify(

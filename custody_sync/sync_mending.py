@@ -8,6 +8,7 @@ from datetime import datetime
 
 from custody_sync.coordinator import AsyncCoordinator
 from custody_sync.loop_thread import LoopThread
+from custody_sync.mended import Drift, ReconcileResult
 from custody_sync.ports import Watch
 from custody_sync.repair.selection import Part
 from custody_sync.repair.verify import Tell
@@ -60,6 +61,38 @@ class Mending(Intake):
                 salvage=salvage,
                 plan=plan,
                 apply=apply,
+                receipt_id=receipt_id,
+                watch=watch,
+            )
+        )
+
+    def reconcile(
+        self,
+        *,
+        actor: str,
+        reason: str = "reconcile",
+        fix: Iterable[Drift | str] = (),
+        stores: Iterable[str] | None = None,
+        space: str | None = None,
+        before: datetime | None = None,
+        max_removals: int | None = None,
+        max_puts: int | None = None,
+        moved: bool = False,
+        receipt_id: str | None = None,
+        watch: Watch | None = None,
+    ) -> ReconcileResult:
+        """Compare and mend; see `AsyncCoordinator.reconcile`. `watch` is called in its thread."""
+        return self._thread.run(
+            self._custody.reconcile(
+                actor=actor,
+                reason=reason,
+                fix=fix,
+                stores=stores,
+                space=space,
+                before=before,
+                max_removals=max_removals,
+                max_puts=max_puts,
+                moved=moved,
                 receipt_id=receipt_id,
                 watch=watch,
             )

@@ -12,10 +12,17 @@ from pathlib import PurePath
 from typing import Any
 
 from custody_sync.cli.problems import OutsideProblem
-from custody_sync.errors import BreakerOpen, CustodyError, InvalidInput, LedgerNotFound, MissingExtra
+from custody_sync.errors import (
+    BreakerOpen,
+    CustodyError,
+    InvalidInput,
+    LedgerNotFound,
+    MissingExtra,
+    TooManyPuts,
+)
 
 _PLAIN = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError)
-_ARGUMENT = re.compile(r"\bmax_removals=")
+_ARGUMENT = re.compile(r"\bmax_(removals|puts)=")
 _INSTALL = re.compile(r"pip install 'custody-sync\[(\w+)\]'")
 _FILE = re.compile(r"(?:^|=)(?:sqlite|jsonl):///")
 """What begins like this names a file, and has no room for a password."""
@@ -24,8 +31,8 @@ _FILE = re.compile(r"(?:^|=)(?:sqlite|jsonl):///")
 def sentence(error: CustodyError) -> str:
     """Return an error's sentence for people at a shell, ended by one full stop."""
     said = str(error)
-    if isinstance(error, BreakerOpen):
-        said = _ARGUMENT.sub("--max-removals ", said)
+    if isinstance(error, BreakerOpen | TooManyPuts):
+        said = _ARGUMENT.sub(r"--max-\1 ", said)
     elif isinstance(error, LedgerNotFound):
         said = said.replace(" or Ledger.open(..., create=True)", ", or check the path")
     elif isinstance(error, MissingExtra):
