@@ -21,7 +21,7 @@ from custody_sync.errors.base import throw
 from custody_sync.faultpoints import FaultPoint
 from custody_sync.ledger.chain import Prepared
 from custody_sync.ledger.checks import check_calendar
-from custody_sync.ledger.postgres_errors import is_lost, ledger_errors
+from custody_sync.ledger.postgres_errors import is_cut, is_lost, ledger_errors
 from custody_sync.ledger.postgres_plain import Plain, is_quiet
 from custody_sync.ledger.postgres_pool import Pool
 from custody_sync.ledger.postgres_rows import Rows, check_keys, read_loaded, read_row
@@ -149,7 +149,7 @@ class Writer:
         try:
             return await self._lock_and_load(calls, stops)
         except psycopg.Error as error:
-            if not is_lost(error):
+            if not is_cut(error):
                 raise
         # The server was restarted, or has cut off an idle connection.
         await self._pool.check()
