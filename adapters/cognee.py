@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import httpx
 
 _NOT_OURS = frozenset({403, 404})
+_READ_TOGETHER = 100
 _LEAVES = (
     "Cognee's query history keeps every search and the chunks it answered, and no request deletes from it; "
     "rows that show this text stay until the server's owner deletes them from its database. With "
@@ -162,6 +163,19 @@ class CogneeStore:
         for name, dataset_id in places.items():
             for row in await self._datasets.rows("list_entries", dataset_id):
                 yield row.entry(self.name, name)
+        if not is_all:
+            raise self._datasets.out_of_sight("list_entries")
+
+    async def list_with_text(self) -> AsyncIterator[Entry]:
+        """Yield what `list_entries` does, each row with what its file says; each file is a request."""
+        places, is_all = await self._datasets.in_sight("list_entries")
+        for name, dataset_id in places.items():
+            rows = await self._datasets.rows("list_entries", dataset_id)
+            for start in range(0, len(rows), _READ_TOGETHER):
+                some = rows[start : start + _READ_TOGETHER]
+                work = [partial(self._with_text, name, dataset_id, row) for row in some]
+                for entry in await some_at_a_time(work):
+                    yield entry
         if not is_all:
             raise self._datasets.out_of_sight("list_entries")
 
