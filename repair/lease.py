@@ -39,6 +39,7 @@ class Lease:
         self._ledger = ledger
         self._lasts = lasts
         self._limiter = asyncio.Semaphore(CONCURRENCY)
+        self._renewing = asyncio.Lock()
         self._renewed = ledger.now()
         self._holder = f"{actor}, process {os.getpid()}, run {runtime.ids.generation()}"
 
@@ -48,16 +49,23 @@ class Lease:
         Raises:
             SweepRunning: somebody else holds it; says who, since when and until when.
         """
-        self._renewed = self._ledger.now()
+        now = self._ledger.now()
         note = await self._ledger.acquire(TOPIC, KEY, holder=self._holder, value='""', ttl=self._lasts)
         if note.holder != self._holder:
             until = "?" if note.expires_at is None else format_instant(note.expires_at)
             raise SweepRunning(holder=note.holder, since=format_instant(note.since), until=until)
+        self._renewed = now
 
     async def keep(self) -> None:
         """Renew the lease if a sixth of it is over, so that slow stores do not let it lapse."""
-        if self._ledger.now() - self._renewed >= self._lasts / 6:
-            await self.renew()
+        if self._is_due():
+            # One at a time: nobody may go on before it is known whether the lease still holds.
+            async with self._renewing:
+                if self._is_due():
+                    await self.renew()
+
+    def _is_due(self) -> bool:
+        return self._ledger.now() - self._renewed >= self._lasts / 6
 
     async def each(self, items: Iterable[S], work: Callable[[S], Coroutine[Any, Any, T]]) -> list[T]:
         """Work on items, some at a time and none without the lease; return what came of them in order."""

@@ -184,8 +184,7 @@ class Sorter:
         entries = {entry.external_id: entry for entry in ours} if unaccounted else {}
         for found in unaccounted:
             entry = entries[found.external_id]
-            if found.state is PlacementState.DUE and found.owner == entry.fact_id:
-                # Pending in the ledger already: draining takes care of it, however young it is.
+            if found.owner == entry.fact_id and _is_drained(found.state, keeps=gate.keeps):
                 continue
             if entry.external_id in listing.taken:
                 continue
@@ -206,6 +205,12 @@ class Sorter:
             batch.contested.append(seen)
         else:
             batch.candidates.append(_candidate(entry, found))
+
+
+def _is_drained(state: PlacementState | None, *, keeps: bool) -> bool:
+    """Tell of an entry's own placement whether draining takes care of it: pending, or its fact is over."""
+    over = (PlacementState.HELD, PlacementState.KEPT) if keeps else (PlacementState.HELD,)
+    return state is PlacementState.DUE or state in over
 
 
 def _check_end(gate: Gate, listing: Listing) -> None:
