@@ -123,6 +123,9 @@ class Verifying:
             if resume:
                 await self._record.take_up(last)
                 self._progress, self._before = last, last.asked
+                if self._tell is not None:
+                    for removal in last.unproven:
+                        self._tell(removal)
             else:
                 unfinished = last.started
         await self._set_out(listed)

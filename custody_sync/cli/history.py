@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json as jsonlib
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated, Any
 
 import typer
@@ -13,8 +15,11 @@ from custody_sync.cli.output import Output
 from custody_sync.cli.read import shown_evidence
 from custody_sync.cli.session import open_ledger, run
 from custody_sync.errors import UnknownFact
+from custody_sync.ledger import Ledger
 from custody_sync.ledger.chain import read_evidence
-from custody_sync.model import Event
+from custody_sync.ledger.outstanding import UNTRIED
+from custody_sync.model import Event, PlacementState
+from custody_sync.repair.backoff import retries
 from custody_sync.settings import load_settings
 
 COLUMNS: tuple[str, ...] = ("seq", "when", "event", "store", "outcome", "actor", "reason", "receipt")
@@ -38,6 +43,7 @@ def history(
         settings = load_settings(config, ledger)
         async with open_ledger(settings, read_only=True) as opened:
             events = await opened.history(fact_id)
+            left = await _left(opened, fact_id)
         if not events:
             raise UnknownFact(fact_id=fact_id)
         columns, rows = COLUMNS, rows_of(events)
@@ -51,10 +57,49 @@ def history(
         for event in events:
             if (evidence := read_evidence(event.sealed.get("content", {}))) is not None:
                 output.line(f"Verified against {shown_evidence(evidence)}")
-        output.document({"fact_id": fact_id, "events": list(events)})
+        if left:
+            output.table(
+                "still to do",
+                ("store", "external id", "what", "last outcome", "tried again"),
+                [(to.store, to.external_id, to.what, to.outcome, to.next_at) for to in left],
+            )
+        output.document({"fact_id": fact_id, "events": list(events), "left": left})
         return 0
 
     return run(work, json=json)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToDo:
+    """Something that is still to do for one fact in one store.
+
+    `next_at` is when a store that did not answer is tried again; without it the next repair does.
+    """
+
+    store: str
+    what: str
+    external_id: str | None = None
+    outcome: str | None = None
+    next_at: datetime | None = None
+
+
+async def _left(ledger: Ledger, fact_id: str) -> list[ToDo]:
+    """Return what is still pending of a fact, and where it is to be placed."""
+    tried = await retries(ledger)
+    next_at = {store: retry.next_at for store, retry in tried.items()}
+    left = [
+        ToDo(
+            store=row.store,
+            what="remove",
+            external_id=row.external_id,
+            outcome=UNTRIED if row.outcome is None else row.outcome.value,
+            next_at=next_at.get(row.store),
+        )
+        for row in await ledger.placements(fact_id)
+        if row.state is PlacementState.DUE
+    ]
+    owed = await ledger.owed(fact_id)
+    return left + [ToDo(store=store, what="place", next_at=next_at.get(store)) for _, store in owed]
 
 
 def rows_of(events: Sequence[Event]) -> list[tuple[object, ...]]:

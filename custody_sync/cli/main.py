@@ -37,6 +37,7 @@ from custody_sync.cli.read import read
 from custody_sync.cli.repair import repair
 from custody_sync.cli.retract import retract
 from custody_sync.cli.sentences import ended, outside
+from custody_sync.cli.status import status
 from custody_sync.cli.stores import stores
 from custody_sync.cli.verify import verify
 from custody_sync.cli.where import where
@@ -60,6 +61,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "backfill": backfill,
     "repair": repair,
     "verify": verify,
+    "status": status,
     "stores": stores,
     "contract": contract,
     "demo": demo,

@@ -134,13 +134,20 @@ class Output:
         """True when a person can be asked: stdin and stderr are a terminal, and it is not for a program."""
         return not self.json and sys.stdin.isatty() and self.seen
 
-    def document(self, value: Any) -> None:
-        """Print the JSON document, if one was asked for; where a log is written, count in it what it says."""
+    def document(self, value: Any, *, under: str = "", rows: Iterable[Any] = ()) -> None:
+        """Print the JSON document, if one was asked for; where a log is written, count in it what it says.
+
+        Args:
+            value: what it says.
+            under: the last name of an object, for what would need much room.
+            rows: what stands there; they are taken one at a time.
+        """
         if journal.on:
             journal.counted(plain(value))
         if self.json:
             with _delivering():
-                sys.stdout.write(json.dumps(plain(value), indent=2, allow_nan=False) + "\n")
+                for part in _document(plain(value), under, rows):
+                    sys.stdout.write(part)
                 sys.stdout.flush()
 
     def line(self, text: str) -> None:
@@ -228,6 +235,20 @@ class Output:
                 progress.update(task, description=step, completed=done, total=of)
 
             yield journal.watching(watch)
+
+
+def _document(value: Any, under: str, rows: Iterable[Any]) -> Iterator[str]:
+    """Yield a document in pieces; its rows stand one a line."""
+    text = json.dumps(value, indent=2, allow_nan=False)
+    if not under:
+        yield f"{text}\n"
+        return
+    yield f"{text.removesuffix('}').rstrip()},\n  {json.dumps(under)}: ["
+    separator = "\n"
+    for row in rows:
+        yield f"{separator}    {json.dumps(row, allow_nan=False)}"
+        separator = ",\n"
+    yield "\n  ]\n}\n"
 
 
 class _Console(Console):
