@@ -21,11 +21,13 @@ from custody_sync.repair.differing import Drifted
 from custody_sync.repair.findings import Findings
 from custody_sync.repair.lease import Lease
 from custody_sync.repair.listing import Candidate
+from custody_sync.repair.selection import Selection
 from custody_sync.repair.working import Working
 from custody_sync.results import Removal
 from custody_sync.runtime import Runtime
 from custody_sync.stores import Gate, describe
 
+PAGE = 500
 GOES = (Drift.ORPHAN, Drift.STRAY)
 
 
@@ -78,6 +80,25 @@ class Amending:
     def vanished(self) -> set[str]:
         """Stores that stopped answering meanwhile."""
         return self._working.vanished
+
+    async def drain(self, selection: Selection) -> None:
+        """Remove what the ledger ordered to go before, such as what a killed run had replaced.
+
+        What is left after that and still shown is a stray.
+        """
+        after: int | None = None
+        while True:
+            page = await self._ledger.pending(limit=PAGE, after=after)
+            rows = [row for row in page if selection.has_store(row.store) and row.store in self._gates]
+            if selection.space is not None:
+                facts = [await self._ledger.get(row.fact_id) for row in rows]
+                spaces = [None if fact is None else fact.space for fact in facts]
+                rows = [row for row, s in zip(rows, spaces, strict=True) if selection.has_space(s)]
+            await self._lease.each(rows, lambda row: self._remover.drain_row(row, self._mandate))
+            await self._lease.renew()
+            after = page.next
+            if after is None:
+                return
 
     async def mend(self, page: Sequence[Drifted]) -> list[Difference]:
         """Mend what of a page still differs, and say what became of each."""

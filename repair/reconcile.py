@@ -146,6 +146,8 @@ class Reconcile:
                 await self._lease.renew()
                 self._account.notices = await guard(self._ledger, moved=self._task.moved)
                 await self._pile.clear()
+                if Drift.STRAY in self._task.fix:
+                    await self._amending.drain(self._task.selection)
                 await self._compare_all(cutoff, now)
                 self._check_removals()
                 self._check_puts()

@@ -1,8 +1,7 @@
-"""Reconciling: each kind of difference, what it takes to mend it, what is left alone, and that it converges."""
+"""Reconciling: each kind of difference, what it takes to mend it, what is left alone; and it converges."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -10,47 +9,15 @@ from typing import Any
 
 import pytest
 from fix_custody import ACTOR, LATER, WITHOUT_LIST, Desk, error_of, open_desk
+from fix_reconcile import alter, found, key_of, mended, reconcile
 
 from custody_sync import errors
 from custody_sync.faultpoints import FaultPoint
-from custody_sync.mended import Difference, Drift, Mended, ReconcileResult
+from custody_sync.mended import Difference, Drift, Mended
 from custody_sync.model import Capability, Label
 from custody_sync.testing import MemoryStore
 
 STORES = ("memories", "agent")
-
-
-def found(result: ReconcileResult) -> list[tuple[str, str, str]]:
-    """Return (store, kind, outcome) of every named difference, sorted."""
-    return sorted((d.store, d.kind.value, d.outcome.value) for d in result.differences)
-
-
-def alter(store: MemoryStore, key: str, **changes: Any) -> None:
-    """Change what a store holds behind custody's back: its text, or keys of its label."""
-    held = store._held[key]
-    text = changes.pop("text", held.text)
-    store._held[key] = replace(held, text=text, metadata=dict(held.metadata) | changes)
-
-
-def key_of(desk: Desk, store: str, fact_id: str) -> str:
-    """Return the one entry of a fact in a store."""
-    (key,) = desk.held_of(fact_id)[store]
-    return key
-
-
-async def reconcile(desk: Desk, fix: Sequence[str] | str = (), **more: Any) -> ReconcileResult:
-    """Reconcile."""
-    return await desk.custody.reconcile(actor="ops", reason="drift", fix=fix, **more)
-
-
-async def mended(desk: Desk, **more: Any) -> ReconcileResult:
-    """Mend everything, see that a second run finds nothing, and that ledger and stores agree."""
-    result = await reconcile(desk, "all", **more)
-    again = await reconcile(desk, "all")
-    assert found(again) == [], again
-    assert again.complete
-    await desk.judge_clean()
-    return result
 
 
 # --- what is found, and left as it is -------------------------------------------------------
@@ -122,7 +89,7 @@ async def test_other_peoples_entries(desk: Desk) -> None:
 
 
 async def test_our_placement_under_another_ledgers_label(desk: Desk) -> None:
-    """What another ledger labels is not missing and not ours, even where we placed it: a copy's look alike."""
+    """What another ledger labels is not missing and not ours, even where we placed it."""
     fact_id = await desk.written()
     key = key_of(desk, "memories", fact_id)
     alter(desk.stores["memories"], key, ledger_id="another")
@@ -312,12 +279,14 @@ async def test_orphans_and_strays_go(desk: Desk) -> None:
 
 
 async def test_a_pending_removal_that_is_shown_is_a_stray(desk: Desk) -> None:
-    """What the ledger ordered to go and the store still shows is removed, however young."""
+    """What the ledger ordered to go and the store still shows is named, and removed however young."""
     fact_id = await desk.written()
     desk.stores["agent"].faults.refuse("delete")
     await desk.retract(fact_id)
+    assert found(await reconcile(desk)) == [("agent", "stray", "found")]
+    assert found(await reconcile(desk, "all")) == [("agent", "stray", "left")]
     desk.stores["agent"].faults.allow("delete")
-    assert found(await mended(desk)) == [("agent", "stray", "mended")]
+    assert (await mended(desk)).complete
     assert await desk.ledger.pending() == []
 
 
