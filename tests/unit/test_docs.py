@@ -32,6 +32,7 @@ RUNNABLE = (
     "docs/adapters/write-your-own.md",
     "docs/backup-and-restore.md",
     "docs/guide.md",
+    "docs/operating-signals.md",
     "docs/proof-of-deletion.md",
 )
 OUTLINED = (

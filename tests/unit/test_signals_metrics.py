@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import stat
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -127,6 +128,12 @@ def test_a_ledger_that_was_never_swept_says_so() -> None:
     assert found["ledger_head_timestamp_seconds"] == {(): 0}
     assert found["pending_removals"] == {("notes",): 0}
     assert not any(name.startswith(("oldest", "next", "last_reconcile", "store_retry")) for name in found)
+
+
+def test_the_page_names_every_metric_and_no_other() -> None:
+    """What an alert is written for from the page is there, and what is there can be looked up."""
+    page = (Path(__file__).parents[2] / "docs/operating-signals.md").read_text()
+    assert set(re.findall(r"custody_sync_(\w+)", page)) == set(read(BUSY))
 
 
 def test_neither_names_nor_sentences_are_in_it() -> None:
