@@ -8,9 +8,10 @@ from typing import Any
 
 import psycopg
 import pytest
-from fix_pgvector import Connect, Index, ask, case_of, database_of, store_of
+from fix_pgvector import Connect, Index, ask, case_of, database_of, fill, store_of
 from psycopg.rows import dict_row
 
+from custody_sync.adapters.pgvector import ExistingTable
 from custody_sync.errors import InvalidInput, InvalidStore, MissingExtra, StoreUnavailable
 from custody_sync.ports import Store
 from custody_sync.testing.contract_case import Case
@@ -185,3 +186,31 @@ async def test_a_pool_stays_in_its_loop(connect: Connect) -> None:
     await case_of(store).put()
     with pytest.raises(InvalidStore, match="another event loop"):
         await asyncio.to_thread(asyncio.run, store.find("any"))
+
+
+@pytest.mark.parametrize("existing", [False, True])
+async def test_a_listing_is_taken_up_behind_a_cursor(
+    connect: Connect, database_uri: str, existing: bool
+) -> None:
+    """From where a page ended another listing goes on, even if that row is gone, or ends there itself."""
+    more: dict[str, Any] = {}
+    if existing:
+        statement = "create table facts (id uuid primary key, body text, meta jsonb, vec vector(32))"
+        await ask(database_uri, "create extension if not exists vector")
+        await ask(database_uri, statement)
+        columns = {"id": "id", "text": "body", "label": "meta", "embedding": "vec"}
+        more["existing"] = ExistingTable(**columns)
+    store = store_of(connect(), page_size=3, **more)
+    case = case_of(store)
+    await fill(case, 10)
+    pages = [page async for page in store.list_pages()]
+    ids = [entry.external_id for page in pages for entry in page.entries]
+    assert [len(page.entries) for page in pages] == [3, 3, 3, 1]
+    assert [page.cursor for page in pages] == [ids[2], ids[5], ids[8], ids[9]]
+    await store.delete(pages[1].entries[-1])
+    rest = [e.external_id async for page in store.list_pages(pages[1].cursor) for e in page.entries]
+    assert rest == ids[6:]
+    part = [e.external_id async for page in store.list_pages(ids[2], ids[8]) for e in page.entries]
+    assert part == [*ids[3:5], *ids[6:9]]
+    first = [e.external_id async for page in store.list_pages(None, ids[2]) for e in page.entries]
+    assert first == ids[:3]
