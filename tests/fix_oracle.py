@@ -261,6 +261,7 @@ class Oracle:
             assert owed == [], "something is owed"
             topics = {topic for (topic,) in ledger.execute("select distinct topic from notes")}
             lasting = {"reservation", "notebook", "notebook use", "notebook used"}
+            lasting |= {"place", "sweep-last", "reconcile-last"}
             assert topics <= lasting, f"a note is left: {sorted(topics)}"
 
 
