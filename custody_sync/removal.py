@@ -53,6 +53,9 @@ class Patience:
     factor: float = 2.4
     total: float = 10.0
     deletes: int = 3
+    no_proofs: int = 3
+    """After so many answers that decide nothing no further one is waited for. An index that lags may give
+    one or two; most of them, such as a search too crowded to show an absence, do not pass with time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,15 +271,25 @@ class Remover:
             answers.append(await self._question(gate, entry))
             return answers[-1]
 
+        def may_change(answer: tuple[Outcome, str]) -> bool:
+            if answer[0] is Outcome.VERIFIED:
+                return False
+            decided_nothing = [detail for _, detail in answers if detail.startswith(PROVES_NOTHING)]
+            return len(decided_nothing) < self._patience.no_proofs
+
         try:
             async with asyncio.timeout(self._patience.total):
-                if _may_change(await question()) and not once:
-                    await self._ask_again(question)
+                if may_change(await question()) and not once:
+                    await self._ask_again(question, may_change)
         except TimeoutError:
             return answers[-1]
         return answers[-1]
 
-    async def _ask_again(self, question: Callable[[], Awaitable[tuple[Outcome, str]]]) -> None:
+    async def _ask_again(
+        self,
+        question: Callable[[], Awaitable[tuple[Outcome, str]]],
+        may_change: Callable[[tuple[Outcome, str]], bool],
+    ) -> None:
         patience = self._patience
         if patience.questions < 2:
             return
@@ -286,7 +299,7 @@ class Remover:
             wait=tenacity.wait_exponential(
                 multiplier=patience.first_wait * patience.factor, exp_base=patience.factor
             ),
-            retry=tenacity.retry_if_result(_may_change),
+            retry=tenacity.retry_if_result(may_change),
             retry_error_callback=lambda _: None,
             sleep=self._runtime.sleep,
         )(question)
@@ -316,10 +329,6 @@ def _may_pass_soon(error: BaseException) -> bool:
 def _lasting(detail: str) -> str:
     """Return what an event may say for ever: an adapter's own sentences are only for results."""
     return CANNOT_PROVE if detail.startswith(CANNOT_PROVE) else detail
-
-
-def _may_change(answer: tuple[Outcome, str]) -> bool:
-    return answer[0] is not Outcome.VERIFIED and not answer[1].startswith(PROVES_NOTHING)
 
 
 def _is_keyed(fact_id: str) -> bool:

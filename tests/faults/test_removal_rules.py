@@ -171,7 +171,18 @@ async def test_c16_how_a_removal_ends(tmp_path: Path, fault: str, outcome: str) 
         if fault == "five":
             assert store.calls["verify_deleted"] == 6
         if fault == "no_proof":
-            assert store.calls["verify_deleted"] == 1
+            assert store.calls["verify_deleted"] == 3
+
+
+async def test_an_answer_that_decides_nothing_yet_is_asked_for_again(tmp_path: Path) -> None:
+    """A store whose index lags may say so instead of showing the entry; a moment later it can tell."""
+    store = MemoryStore("store")
+    async with open_desk(tmp_path, stores=[store]) as desk:
+        fact_id = await desk.written()
+        lags = errors.NoProof(store="store", operation="verify_deleted", cause="index_not_ready")
+        store.faults.refuse("verify_deleted", lags, times=2)
+        assert (await desk.retract(fact_id)).complete
+        assert await desk.outcomes(fact_id) == [("store", "verified")]
 
 
 async def test_removal_asks_six_times_with_growing_waits(tmp_path: Path) -> None:
