@@ -212,6 +212,40 @@ async def test_a_row_that_took_the_id(tmp_path: Path, connect: Connect, database
         assert await ask(database_uri, "select body from app.notes") == [(TEXTS[1],)]
 
 
+async def test_wrap_the_table_you_have(tmp_path: Path, connect: Connect, database_uri: str) -> None:
+    """A table with 1,000 rows: adopt, confirm, retract one, recall; all else of it stays to the byte."""
+    for statement in APP.ddl:
+        await ask(database_uri, statement)
+    fill = """insert into app.notes (tenant, kind, body, "The Vector", made_at)
+        select 'tenant-' || mod(n, 7), 'note', 'note number ' || n, %s, now() - n * interval '1 hour'
+        from generate_series(1, 1000) n"""
+    await ask(database_uri, fill, [vector("note")])
+    look = """
+        select md5(string_agg(concat_ws('|', id, tenant, kind, body, "The Vector", version, made_at), ';'
+            order by id)) from app.notes where id <> %s"""
+    before = await ask(database_uri, look, [7])
+    store = mapped(connect(), APP)
+    async with custody_of(tmp_path, store) as custody:
+        result = await custody.adopt(store.name, actor="ops", space="{scope}", dry_run=False)
+        assert (result.adopted, result.labelled, result.complete, result.elsewhere) == (1000, 1000, True, 0)
+        assert sum(result.spaces.values()) == 1000
+        assert len(result.spaces) == 7
+        confirmed = await custody.confirm_many(actor="ops", space="tenant-*", dry_run=False)
+        assert (confirmed.confirmed, confirmed.complete) == (1000, True)
+        (row,) = [f for f in await custody.ledger.as_of(limit=1000) if f.text == "note number 7"]
+        since = await ask(database_uri, "select made_at from app.notes where id = 7")
+        assert (row.space, row.valid_from) == ("tenant-0", since[0][0])
+        assert (await custody.retract(row.fact_id, actor="ops", reason="not so")).complete
+        hits = await store.search("note number 8", 1000, ["tenant-1"])
+        assert {hit.entry.space for hit in hits} == {"tenant-1"}
+        assert all(hit.entry.fact_id for hit in hits)
+        assert (await custody.verify(actor="ops")).complete
+        swept = await custody.repair(actor="ops", reason="is all well?")
+        assert (swept.scanned, swept.repaired, swept.complete) == ({store.name: 999}, (), True)
+    assert await ask(database_uri, look, [7]) == before
+    assert await ask(database_uri, "select count(*) from app.notes where id = 7") == [(0,)]
+
+
 # --- the others ---------------------------------------------------------------------------------
 
 
