@@ -32,7 +32,7 @@ def folder_of(uri: str) -> Path:
 
 
 def test_it_serves_vectors_and_takes_its_folder_along() -> None:
-    """Inside the block there is a Postgres with pgvector, after it no folder."""
+    """Inside the block there is a Postgres with pgvector, also after a crash, and after it no folder."""
     server = EmbeddedPostgres(durable=True)
     with server as uri:
         assert server.uri == server.start() == uri
@@ -40,9 +40,18 @@ def test_it_serves_vectors_and_takes_its_folder_along() -> None:
             connection.execute("create extension vector")
             assert connection.execute("show fsync").fetchone() == ("on",)
             assert connection.execute("show listen_addresses").fetchone() == ("",)
+            connection.execute("create table kept as select 1 as number")
+            server.crash()
+            with pytest.raises(psycopg.OperationalError):
+                connection.execute("select 1")
+        server.resume()
+        with psycopg.connect(uri) as connection:
+            assert connection.execute("select number from kept").fetchone() == (1,)
     assert not folder_of(uri).exists()
     with pytest.raises(ClosedError):
         _ = server.uri
+    with pytest.raises(ClosedError):
+        server.crash()
     server.stop()
 
 
