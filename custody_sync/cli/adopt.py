@@ -12,6 +12,7 @@ from custody_sync.cli.options import (
     ConfigOption,
     JsonOption,
     LedgerOption,
+    LogOption,
     ReceiptOption,
     actor_of,
     provenance,
@@ -66,6 +67,7 @@ def adopt(
     receipt_id: ReceiptOption = None,
     config: ConfigOption = None,
     ledger: LedgerOption = None,
+    log: LogOption = None,
     json: JsonOption = False,
 ) -> int:
     """Make facts of a store's entries that have no label.

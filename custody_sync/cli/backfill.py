@@ -12,6 +12,7 @@ from custody_sync.cli.options import (
     ConfigOption,
     JsonOption,
     LedgerOption,
+    LogOption,
     ReceiptOption,
     actor_of,
 )
@@ -38,6 +39,7 @@ def backfill(
     receipt_id: ReceiptOption = None,
     config: ConfigOption = None,
     ledger: LedgerOption = None,
+    log: LogOption = None,
     json: JsonOption = False,
 ) -> int:
     """Put every fact that is believed into a store that does not hold it.

@@ -27,6 +27,11 @@ _TELLING = ("store", "operation", "cause", "type", "place", "since", "until", "e
 _ID = re.compile(r"[0-9a-f-]{32,64}")
 """What may be a fact's id; anything else in its place is what somebody typed."""
 
+_COUNTED = ("scanned", "expected", "found", "outcomes", "uncompared")
+"""Where a result counts by store,"""
+_LISTED = ("repaired", "removals", "restored", "young", "undated")
+"""and where it names entries, which are counted here. A result about one store counts on its own."""
+
 LOGGER = logging.getLogger(NAME)
 LOGGER.addHandler(logging.NullHandler())
 
@@ -102,16 +107,20 @@ def fields_of(error: CustodyError) -> dict[str, Any]:
 def counts_of(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return by store how many entries a result of ours names, and what became of them."""
     found: dict[str, dict[str, Any]] = {}
-    scanned = document.get("scanned")
-    if isinstance(scanned, Mapping):
-        found = {str(store): {"scanned": count} for store, count in scanned.items()}
-    for kind in ("repaired", "removals", "restored", "young", "undated"):
+    for kind in _COUNTED:
+        counted = document.get(kind)
+        for store, count in counted.items() if isinstance(counted, Mapping) else ():
+            found.setdefault(str(store), {})[kind] = count
+    for kind in _LISTED:
         rows = document.get(kind)
         for row in rows if isinstance(rows, list) else ():
             if isinstance(row, Mapping) and isinstance(row.get("store"), str):
                 counts = found.setdefault(row["store"], {}).setdefault(kind, {})
                 what = " ".join(str(row[key]) for key in ("kind", "outcome") if key in row) or "all"
                 counts[what] = counts.get(what, 0) + 1
+    if isinstance(store := document.get("store"), str):
+        numbers = {key: count for key, count in document.items() if type(count) is int}
+        found.setdefault(store, {}).update(numbers)
     return found
 
 

@@ -16,9 +16,9 @@ from custody_sync.ports import Tracer
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_COUNTS = ("facts", "repaired", "removals", "lines", "entries")
-"""Where a result keeps what it took up; the first that it has counts."""
-_NUMBERS = ("asked", "adopted", "placed")
+_ROWS = ("facts", "repaired")
+_NUMBERS = ("asked", "adopted", "placed", "confirmed")
+"""Where a result says how much it took up; the first that it has counts."""
 
 
 class _Traced(Protocol):
@@ -92,9 +92,9 @@ def store_call(
 
 def _count(result: object) -> int | None:
     for name in _NUMBERS:
-        if isinstance(number := getattr(result, name, None), int):
+        if type(number := getattr(result, name, None)) is int:
             return number
-    for name in _COUNTS:
+    for name in _ROWS:
         if isinstance(rows := getattr(result, name, None), Sized):
             return len(rows)
     return None

@@ -103,6 +103,11 @@ def test_an_error_is_told_by_what_quotes_nothing() -> None:
         ({"removals": "odd", "scanned": None}, {}),
         ({"scanned": {"a": 2}, "repaired": []}, {"a": {"scanned": 2}}),
         (
+            {"found": {"a": {"missing": 2}}, "expected": {"a": 9, "b": 0}, "dry_run": True},
+            {"a": {"found": {"missing": 2}, "expected": 9}, "b": {"expected": 0}},
+        ),
+        ({"store": "a", "adopted": 3, "complete": True, "refused": {"x": 1}}, {"a": {"adopted": 3}}),
+        (
             {
                 "removals": [{"store": "a", "outcome": "verified"}] * 2
                 + [{"store": "b", "outcome": "failed"}],
