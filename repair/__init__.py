@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from custody_sync.repair.adoption import Adoption
 from custody_sync.repair.sweep import Sweep
 from custody_sync.repair.verify import Verifying
 
-__all__ = ["Sweep", "Verifying"]
+__all__ = ["Adoption", "Sweep", "Verifying"]

@@ -30,6 +30,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 RUNNABLE = (
     "README.md",
     "docs/adapters/write-your-own.md",
+    "docs/adopt.md",
     "docs/backup-and-restore.md",
     "docs/guide.md",
     "docs/operating-signals.md",
