@@ -226,20 +226,28 @@ def _textless(entry: Entry) -> Entry:
 
 
 def _says_the_same(entry: Entry, fact: Fact, stored_at: datetime | None) -> bool:
-    """Tell at a look that an entry says, byte for byte, what nearly all do: all of it, as it was written."""
-    generation = entry.generation
-    return (
-        entry.text == fact.text
-        and entry.text is not None
-        and entry.space == fact.space
-        and entry.stored_at == stored_at
-        and generation is not None
-        and (generation in entry.external_id or not entry.external_id.startswith(fact.fact_id))
-        and entry.custody
-        == f'{{"actor":{_quoted(fact.actor)},"generation":{_quoted(generation)},"provenance":'
-        f'"{_provenance(fact).value}","receipt_id":{_quoted(fact.receipt_id)},'
-        f'"valid_from":"{format_instant(fact.valid_from)}"}}'
+    """Tell at a look that an entry says what nearly all say; what this misses may be right all the same."""
+    text, generation, custody = entry.text, entry.generation, entry.custody
+    if (
+        text is None
+        or text != fact.text
+        or entry.space != fact.space
+        or entry.stored_at != stored_at
+        or generation is None
+        or custody is None
+        or not generation.isalnum()
+        or (generation not in entry.external_id and entry.external_id.startswith(fact.fact_id))
+    ):
+        return False
+    provenance = _provenance(fact) if fact.confirmed else fact.provenance
+    said = (
+        f'{{"actor":{_quoted(fact.actor)},"generation":"{generation}","provenance":"{provenance}",'
+        f'"receipt_id":{_quoted(fact.receipt_id)},"valid_from":"'
     )
+    if not (custody.startswith(said) and custody.endswith('"}')):
+        return False
+    # Reading an instant takes a quarter of what writing one takes.
+    return read_instant(custody[len(said) : -2]) == fact.valid_from
 
 
 @lru_cache(maxsize=1024)
