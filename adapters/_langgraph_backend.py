@@ -47,7 +47,7 @@ class Backend:
     leaves: tuple[str, ...]
     drop_vectors: Callable[[Sequence[str], str], Any] | None
     """Deletes the vectors of a deleted item where the store leaves them (langgraph#8757)."""
-    patch: Callable[[Sequence[str], str, Mapping[str, Any]], Any] | None
+    patch: Callable[[Sequence[str], str, Mapping[str, Any], direct.Bare | None], Any] | None
     """Replaces keys of an item and leaves its vector alone, where that can be done in one step."""
     is_filtered: Callable[[], Any] | None
     """Tells whether the store's session may be shown only some of the items, where that can be."""

@@ -25,9 +25,9 @@ def open_gates(
         InvalidInput: a policy or a pace names a store that is not there, or is none.
     """
     paces = paces or {}
-    for name, pace in paces.items():
+    for known, pace in paces.items():
         if not isinstance(pace, Pace):
-            raise InvalidInput(field="paces", problem=f"{name} has {type(pace).__name__}, not a Pace")
+            raise InvalidInput(field="paces", problem=f"{known} has {type(pace).__name__}, not a Pace")
     if deadlines.lease <= deadlines.listing:
         problem = "lease must be longer than listing: a sweep renews it between two pages"
         raise InvalidInput(field="deadlines", problem=problem)

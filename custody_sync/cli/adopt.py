@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -106,11 +106,10 @@ def _mapping(settings: Settings, space: str | None, mapping: str | None) -> str 
         raise InvalidInput(field="space", problem="give --space or --map, and not both")
     if space is not None:
         return space
-    found = import_target(settings.folder, "--map", mapping or "")
+    found: Any = import_target(settings.folder, "--map", mapping or "")
     if not callable(found):
         raise InvalidInput(field="--map", problem=f"{mapping} is not callable")
-    made: Mapper = found
-    return made
+    return cast(Mapper, found)
 
 
 def _status(result: AdoptResult) -> int:

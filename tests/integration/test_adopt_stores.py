@@ -75,7 +75,8 @@ async def tell(
         facts = await custody.ledger.as_of(space="user:ada")
         assert sorted(str(fact.text) for fact in facts) == sorted(TEXTS)
         if labels:
-            (entry,) = await store.find(facts[0].fact_id)  # type: ignore[attr-defined]  # it labels, so it finds
+            finder: Any = store
+            (entry,) = await finder.find(facts[0].fact_id)
             assert (entry.space, entry.text) == ("user:ada", facts[0].text)
         retracted = await custody.retract(facts[0].fact_id, actor="ops", reason="not so")
         assert retracted.complete, retracted
