@@ -162,11 +162,12 @@ def check_file(path: str | os.PathLike[str]) -> Path:
     """Return where metrics are to be written, or say why they cannot be, before any work begins.
 
     Raises:
-        InvalidInput: its folder is not there, or it is a folder itself.
+        InvalidInput: its folder is not there, or it is no file itself.
     """
-    where = Path(os.path.abspath(path))
-    if where.is_dir():
-        raise InvalidInput(field="--metrics-file", problem=f"{where} is a folder")
+    # Not a link to it: what is put in the place of /dev/stdout would stay there.
+    where = Path(os.path.realpath(path))
+    if where.exists() and not where.is_file():
+        raise InvalidInput(field="--metrics-file", problem=f"{where} is no regular file")
     if not where.parent.is_dir():
         raise InvalidInput(field="--metrics-file", problem=f"there is no folder {where.parent}")
     return where

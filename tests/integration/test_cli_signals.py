@@ -111,9 +111,12 @@ def test_a_log_tells_a_command_from_its_beginning_to_its_end(cli: Cli) -> None:
     """Begun, what came of each store, ended with status and seconds; every line with time and level."""
     cli.write()
     shown = cli("repair", "--log", "json")
+    told = [line for line in lines_of(cli) if line["event"] == "progress"]
+    assert told
+    assert all({"step", "done"} <= set(line) for line in told)
     lines = [line for line in lines_of(cli) if line["event"] != "progress"]
     assert [line["event"] for line in lines] == ["started", "store", "store", "result", "ended"]
-    assert all({"time", "level", "logger"} <= set(line) for line in lines)
+    assert all({"time", "level", "logger"} <= set(line) for line in (*told, *lines))
     assert {line["logger"] for line in lines} == {"custody_sync.cli"}
     assert [(line["store"], line["scanned"]) for line in lines[1:3]] == [("alpha", 1), ("beta", 1)]
     assert lines[3]["complete"] is True

@@ -117,6 +117,11 @@ def test_what_the_jobs_mount_is_declared() -> None:
             v["persistentVolumeClaim"]["claimName"] for v in pod["volumes"] if "persistentVolumeClaim" in v
         ]
         assert claims == [claim["metadata"]["name"]]
+        # A claim for one node, so its users have to be on the same one.
+        (together,) = pod["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        labels = cron["spec"]["jobTemplate"]["spec"]["template"]["metadata"]["labels"]
+        assert claim["spec"]["accessModes"] == ["ReadWriteOnce"]
+        assert together["labelSelector"]["matchLabels"] == labels
 
 
 def test_the_compose_service_takes_no_more_than_it_needs() -> None:

@@ -171,9 +171,13 @@ def test_a_failed_write_leaves_what_was_there(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_place_that_cannot_be_is_told_before_any_work(tmp_path: Path) -> None:
-    """A folder, or a file in a folder that is not there, is refused by the option's name."""
-    with pytest.raises(InvalidInput, match=r"--metrics-file: .* is a folder"):
+    """A folder, a device, or a file in a folder that is not there, is refused by the option's name."""
+    with pytest.raises(InvalidInput, match=r"--metrics-file: .* is no regular file"):
         check_file(tmp_path)
+    (tmp_path / "null").symlink_to("/dev/null")
+    with pytest.raises(InvalidInput, match=r"--metrics-file: /dev/null is no regular file"):
+        check_file(tmp_path / "null")
     with pytest.raises(InvalidInput, match="--metrics-file: there is no folder"):
         check_file(tmp_path / "no" / "custody.prom")
-    assert check_file(tmp_path / "custody.prom") == tmp_path / "custody.prom"
+    (tmp_path / "link.prom").symlink_to(tmp_path / "custody.prom")
+    assert check_file(tmp_path / "link.prom") == tmp_path / "custody.prom"
