@@ -34,6 +34,7 @@ from custody_sync.cli.ledger_moving import copy_ledger, export_ledger, import_le
 from custody_sync.cli.output import Output, abandon, prepare_streams
 from custody_sync.cli.problems import Interrupted, OutsideProblem, UnexpectedProblem, UsageProblem
 from custody_sync.cli.read import read
+from custody_sync.cli.reconcile import reconcile
 from custody_sync.cli.repair import repair
 from custody_sync.cli.retract import retract
 from custody_sync.cli.sentences import ended, outside
@@ -60,6 +61,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "adopt": adopt,
     "backfill": backfill,
     "repair": repair,
+    "reconcile": reconcile,
     "verify": verify,
     "status": status,
     "stores": stores,
