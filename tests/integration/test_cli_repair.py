@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sys
 from datetime import UTC, datetime, timedelta
 from types import ModuleType
@@ -171,6 +172,63 @@ def test_repair_of_a_clean_installation_exits_with_0(cli: Cli) -> None:
     cli.write()
     assert cli.json("repair", "--dry-run")["scanned"] == {"alpha": 1, "beta": 1}
     assert cli.json("repair")["complete"] is True
+
+
+def test_a_plan_is_written_and_applied(cli: Cli) -> None:
+    """A plan exits with 1 and changes nothing; applied it does these lines, and again nothing."""
+    cli.write()
+    _leave_orphan(cli, cli.stores[0], minutes=20)
+    shown = cli("repair", "--plan", "plan.jsonl", status=1)
+    assert "custody-sync repair --apply plan.jsonl" in shown
+    _leave_orphan(cli, cli.stores[0], minutes=20)
+    assert len(cli.json("repair", "--apply", "plan.jsonl")["repaired"]) == 1
+    again = cli.json("repair", "--apply", "plan.jsonl")["skipped"]
+    assert [skipped["reason"] for skipped in again] == ["its removal was recorded meanwhile"]
+    assert len(cli.json("repair", "--dry-run", status=1)["repaired"]) == 1
+    (cli.folder / "plan.jsonl").write_text("{}\n")
+    error = cli.json("repair", "--apply", "plan.jsonl", status=2)["error"]
+    assert error["message"] == "apply: plan.jsonl is no plan that this version can read."
+    assert cli.json("repair", "--apply", "p", "--dry-run", status=2)["error"]["field"] == "apply"
+
+
+def test_a_selection_and_a_limit(cli: Cli) -> None:
+    """Only one store, and only so much of it; what is left exits with 3 and is counted."""
+    for store in cli.stores:
+        for _ in range(2):
+            _leave_orphan(cli, store, minutes=20)
+    assert cli.json("repair", "--store", "alpha", "--limit", "1", status=3)["left_over"] == 1
+    assert "1 removals are left because of --limit" not in cli("repair", "--store", "alpha")
+    assert cli.json("repair", "--space", "team:*")["repaired"] == []
+    error = cli.json("repair", "--store", "gamma", status=2)["error"]
+    assert "'gamma' is not configured here" in error["message"]
+    assert {r["store"] for r in cli.json("repair", "--store", "beta")["repaired"]} == {"beta"}
+
+
+def test_what_went_on_is_said(cli: Cli) -> None:
+    """A resumed sweep says since when, and --fresh begins anew."""
+    for _ in range(2):
+        _leave_orphan(cli, cli.stores[0], minutes=20)
+    cli("repair", "--limit", "1", status=3)
+    shown = cli("repair")
+    assert "This went on with the sweep that began at " in shown
+    _leave_orphan(cli, cli.stores[0], minutes=20)
+    _leave_orphan(cli, cli.stores[0], minutes=20)
+    cli("repair", "--limit", "1", status=3)
+    assert "This went on with" not in cli("repair", "--fresh")
+
+
+def test_a_copied_ledger_is_refused_and_said_to_have_moved(cli: Cli) -> None:
+    """Exit 4 with what to do; --moved once is enough."""
+    cli.write()
+    cli("repair")
+    shutil.copy(cli.folder / "custody.db", cli.folder / "copy.db")
+    copy = ("--ledger", "sqlite:///copy.db")
+    assert "swept before at" in cli("repair", "--dry-run", *copy) + cli.stderr
+    error = cli.json("repair", *copy, status=4)["error"]
+    assert error["code"] == "ledger_elsewhere"
+    assert "--moved" in error["message"]
+    cli("repair", "--moved", *copy)
+    cli("repair", *copy)
 
 
 def test_stores_prints_the_capabilities_from_the_code(cli: Cli) -> None:
