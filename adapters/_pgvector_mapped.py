@@ -123,7 +123,7 @@ class MappedTable:
         await cursor.execute(_LOCKS, ([label.key for _, label, _ in items],))
         held: dict[str, str] = {}
         for fact_id in {label.fact_id for _, label, _ in items}:
-            await cursor.execute(self.sql.find, {"fact_id": fact_id})
+            await cursor.execute(self.sql.find, {"fact_ids": [fact_id]})
             for row in await cursor.fetchall():
                 entry = self.entry(self._name, row)
                 held[f"{entry.fact_id}.{entry.generation}"] = entry.external_id

@@ -42,7 +42,7 @@ _TEMPLATES = replace(
             ) w ("w.id", "w.scope", "w.of", "w.owner") on t.{id} = w."w.id"
             where {there} and {same_there} for update of t skip locked
         )) returning {id}::text""",
-    find="select {read}, {text} from {table} where {of_fact}",
+    find="select {read}, {text} from {table} where {of_facts}",
     # Qualified, since a bare name in ORDER BY means the column of the answer, which is text.
     first_page="select {read} from {table} as mine order by mine.{id} limit %(limit)s",
     next_page="""
@@ -154,7 +154,6 @@ def _in_json(sql: Any, existing: ExistingTable) -> dict[str, Any]:
     return {
         **{name: key(name) for name in ("fact_id", "ledger_id", "space", "stored_at", "source", "custody")},
         "text": key(existing.text_key) if existing.text_key is not None else None,
-        "of_fact": sql.SQL("{} @> jsonb_build_object('fact_id', %(fact_id)s::text)").format(label),
         "of_facts": sql.SQL(many).format(label),
         "is_ours": sql.SQL("{} = {}").format(key("source"), sql.Literal(SOURCE)),
         # Beside no other label what it would overwrite is somebody else's.
@@ -182,7 +181,6 @@ def _in_columns(sql: Any, existing: ExistingTable, shape: Shape) -> dict[str, An
         ours += sql.SQL(" and {} = {}").format(parts["source"], sql.Literal(SOURCE))
     return {"source": sql.SQL("null")} | {
         **parts,
-        "of_fact": sql.SQL("{} = %(fact_id)s").format(fact_id),
         "of_facts": sql.SQL("{} = any(%(fact_ids)s)").format(fact_id),
         "is_ours": sql.SQL("({})").format(ours),
         "free": sql.SQL("(%(of)s::text is not null or ({}))").format(sql.SQL(" and ").join(free)),

@@ -76,7 +76,7 @@ class Statements:
                 on t.key = w.key and t.fact_id = w.fact_id and t.ledger_id = coalesce(w.owner, t.ledger_id)
             for update of t skip locked
         )) returning key"""
-    find: Any = "select {columns}, text from {table} where fact_id = %(fact_id)s"
+    find: Any = "select {columns}, text from {table} where fact_id = any(%(fact_ids)s)"
     first_page: Any = "select {listed} from {table} order by key limit %(limit)s"
     next_page: Any = "select {listed} from {table} where key > %(after)s order by key limit %(limit)s"
     part_page: Any = """

@@ -115,6 +115,7 @@ class PgVectorStore:
         self._page_size = page_size
         self._is_absent = Together(self._absent)
         self._is_dropped = Together(self._dropped)
+        self._entries_of = Together(self._found)
 
     # --- the two verbs ---------------------------------------------------------------------
 
@@ -181,9 +182,7 @@ class PgVectorStore:
 
     async def find(self, fact_id: str) -> list[Entry]:
         """Return every row of the fact, under whatever id and in whatever scope."""
-        rows = await self._fetch("find", "find", {"fact_id": fact_id})
-        width = self._table.width
-        return [self._table.entry(self.name, row, row[width]) for row in rows]
+        return await self._entries_of(fact_id)
 
     async def list_entries(self) -> AsyncIterator[Entry]:
         """Yield every row, without its text, page by page along the key, which nothing moves.
@@ -322,6 +321,16 @@ class PgVectorStore:
             return rows
 
         return await self._pool.ask(operation, fetch)
+
+    async def _found(self, fact_ids: Sequence[str]) -> list[list[Entry]]:
+        """Return the rows of several facts, each with its own."""
+        rows = await self._fetch("find", "find", {"fact_ids": list(fact_ids)})
+        width = self._table.width
+        entries: dict[str | None, list[Entry]] = {}
+        for row in rows:
+            entry = self._table.entry(self.name, row, row[width])
+            entries.setdefault(entry.fact_id, []).append(entry)
+        return [entries.get(fact_id, []) for fact_id in fact_ids]
 
     async def _dropped(self, entries: Sequence[Entry]) -> list[bool]:
         """Delete what nobody has locked; what is not certain after that is for each caller to do alone."""
