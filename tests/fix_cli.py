@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from custody_sync.cli.main import run_command
+from custody_sync.removal import Patience
 from custody_sync.testing import MemoryStore
 
 Json = dict[str, Any]
@@ -57,6 +58,8 @@ def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     module.__dict__["stores"] = lambda: run.stores
     monkeypatch.setitem(sys.modules, "stores_of_this_test", module)
     monkeypatch.setattr(sys, "path", list(sys.path))
+    # As many questions as ever, without the seconds between them that a store of this process does not need.
+    monkeypatch.setattr("custody_sync.coordinator.Patience", lambda: Patience(first_wait=0.001))
     (tmp_path / "custody.toml").write_text(
         'ledger = "sqlite:///custody.db"\nfactory = "stores_of_this_test:stores"\nactor = "operator:test"\n'
     )
