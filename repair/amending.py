@@ -11,9 +11,10 @@ from dataclasses import replace
 
 from custody_sync.errors import CustodyError, Refused
 from custody_sync.faultpoints import FaultPoint
+from custody_sync.finishing import together
 from custody_sync.ledger import Ledger
 from custody_sync.mended import Difference, Drift, Mended
-from custody_sync.model import Capability, Fact, Leftover, Outcome, Placement, PlacementState
+from custody_sync.model import Capability, Leftover, Outcome, Placement, PlacementState
 from custody_sync.placing import Placer
 from custody_sync.removal import Mandate, Remover
 from custody_sync.repair.absent import CURRENT
@@ -102,14 +103,17 @@ class Amending:
 
     async def mend(self, page: Sequence[Drifted]) -> list[Difference]:
         """Mend what of a page still differs, and say what became of each."""
-        done = await self._take_away([one for one in page if one.kind in GOES])
+        going = [one for one in page if one.kind in GOES]
+        rest = [one for one in page if one.kind not in GOES]
+        done = await together([self._take_away(going), self._mend_facts(rest)])
+        return [one for some in done for one in some]
+
+    async def _mend_facts(self, page: Sequence[Drifted]) -> list[Difference]:
         facts: dict[tuple[str, str], list[Drifted]] = {}
         for one in page:
-            if one.kind not in GOES:
-                facts.setdefault((one.entry.store, one.fact_id), []).append(one)
-        for some in await self._lease.each(facts.values(), self._mend_fact):
-            done += some
-        return done
+            facts.setdefault((one.entry.store, one.fact_id), []).append(one)
+        done = await self._lease.each(facts.values(), self._mend_fact)
+        return [one for some in done for one in some]
 
     # --- what has no place ------------------------------------------------------------------
 
@@ -147,16 +151,13 @@ class Amending:
                 for row in await self._ledger.placements(fact_id)
                 if row.store == store and row.state in CURRENT
             ]
-            fact = await self._ledger.get(fact_id)
         except CustodyError as error:
             return [difference_of(one, Mended.LEFT, f"not known ({error.code})") for one in some]
         current = {row.external_id: row for row in rows}
         still = [one for one in some if one.entry.external_id in current]
         done = [difference_of(one, Mended.SETTLED) for one in some if one not in still]
-        if not still or fact is None:
-            return done
         if all(self._keeps_its_text(one) for one in still):
-            return done + [await self._relabel(one, fact, current[one.entry.external_id]) for one in still]
+            return done + [await self._relabel(one, current[one.entry.external_id]) for one in still]
         held = [row for row in rows if row.state is PlacementState.HELD]
         kept = [one for one in still if current[one.entry.external_id].state is PlacementState.KEPT]
         done += [await self._give_up(one) for one in kept]
@@ -166,8 +167,14 @@ class Amending:
         can_relabel = self._gates[one.entry.store].can(Capability.RELABEL)
         return one.kind is Drift.ALTERED_LABEL and can_relabel
 
-    async def _relabel(self, one: Drifted, fact: Fact, row: Placement) -> Difference:
+    async def _relabel(self, one: Drifted, row: Placement) -> Difference:
         gate, entry = self._gates[row.store], one.entry
+        try:
+            fact = await self._ledger.get(row.fact_id)
+        except CustodyError as error:
+            return difference_of(one, Mended.LEFT, f"not known ({error.code})")
+        if fact is None:
+            return difference_of(one, Mended.SETTLED)
         known, dot, embedded = row.external_id.partition(".")
         generation = embedded if dot and known == fact.fact_id else entry.generation
         stored_at = row.stored_at or entry.stored_at or self._runtime.clock.now()
