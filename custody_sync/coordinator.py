@@ -153,7 +153,8 @@ class AsyncCoordinator(AsyncMending):
             predicate: which property of the subject.
             text: what the stores index; `subject predicate: value` by default.
             supersedes: the fact id this one replaces.
-            valid_from: since when it is true; now by default.
+            valid_from: since when it is true; now by default. What begins later is put into the stores
+                by `repair`, once it has begun, and what it supersedes is removed then.
             valid_to: until when, exclusive.
             receipt_id: the caller's reference to where it came from.
             idempotency_key: the same key and body is written once, whoever sends it.

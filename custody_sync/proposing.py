@@ -24,7 +24,6 @@ from custody_sync.canonical import (
 from custody_sync.errors import (
     ClockSkew,
     CustodyError,
-    FutureValidity,
     InvalidInput,
     LedgerReadOnly,
     TextTooLong,
@@ -226,14 +225,13 @@ class Proposals:
         if not self._ledger.writable:
             raise LedgerReadOnly(name=self._ledger.name, cause="no write permission")
 
-    async def validate(self, fact: Fact, now: datetime) -> Fact:
+    async def validate(self, fact: Fact) -> Fact:
         """Return the fact as the validators leave it, or raise.
 
         Raises:
             ValidatorFailed: a validator raised, timed out or returned something else.
             TextTooLong: a configured store could not take the text; names the one that takes least.
             EvidenceDiffers: the value that the validators left is not the one that was observed.
-            FutureValidity: it starts more than two minutes ahead.
         """
         for validator in self._validators:
             fact = await self._run(validator, fact)
@@ -242,8 +240,6 @@ class Proposals:
         check_fact(fact)
         check_verified(fact)
         self.check_text(fact)
-        if fact.valid_from > now + MAX_SKEW:
-            raise FutureValidity(field="valid_from", valid_from=format_instant(fact.valid_from))
         return fact
 
     def check_text(self, fact: Fact) -> None:

@@ -67,6 +67,8 @@ class WriteResult:
     relabelled: tuple[Relabelled, ...] = ()
     """Entries that were there before a `confirm`. An old label is no reason for `complete` to be False:
     what may be believed is the ledger's to say."""
+    waiting: tuple[str, ...] = ()
+    """Stores that are to have it only once it begins; `repair` places it then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from custody_sync.finishing import Finishing
 from custody_sync.following import FollowUp
 from custody_sync.ledger import Assert, Confirm, Ledger
 from custody_sync.model import (
+    MAX_SKEW,
     Event,
     Fact,
     Outcome,
@@ -63,6 +64,7 @@ class Writer:
         runtime: Runtime,
     ) -> None:
         self._ledger = ledger
+        self._gates = tuple(gates)
         self._kept = tuple(gate.name for gate in gates.values() if gate.keeps)
         self._proposals = proposals
         self._placer = placer
@@ -74,11 +76,13 @@ class Writer:
     async def write(self, request: Request, fact_id: str, now: datetime) -> WriteResult:
         """Write a checked request under an id; all of it, or an error that says what is left."""
         since = await self._since(request, now)
-        fact = await self._proposals.validate(request.to_fact(fact_id, since), now)
+        fact = await self._proposals.validate(request.to_fact(fact_id, since))
+        unconfirmed = fact.provenance is Provenance.CLAIMED
         draft = Assert(
             event_id=self._runtime.ids.event_id(),
             fact=fact,
             kept=self._kept,
+            owes=() if unconfirmed else self._owes(fact),
             request=None if request.idempotency_key is None else request.digest(),
         )
         if fact.supersedes is None:
@@ -86,11 +90,18 @@ class Writer:
         else:
             await self._ledger.check(draft)
         self._runtime.reach(FaultPoint.VALIDATED)
-        puts = await self._put(fact, quarantined=fact.provenance is Provenance.CLAIMED)
+        puts = await self._put(fact, quarantined=unconfirmed, but=draft.owes)
         placements = _placements(puts)
         event = await self._record(replace(draft, placements=placements), fact, puts)
         recorded = replace(fact, tx_time=event.tx_time, seq=event.seq)
-        return await self._result(recorded, placements, Mandate(actor=fact.actor, receipt_id=fact.receipt_id))
+        mandate = Mandate(actor=fact.actor, receipt_id=fact.receipt_id)
+        return await self._result(recorded, placements, mandate, event, draft.owes)
+
+    def _owes(self, fact: Fact, held: Collection[str] = ()) -> tuple[str, ...]:
+        """Return the stores that are to have a fact once it begins; what begins within minutes is put at once."""
+        if fact.valid_from <= self._runtime.clock.now() + MAX_SKEW:
+            return ()
+        return tuple(name for name in self._gates if name not in held)
 
     async def _since(self, request: Request, now: datetime) -> datetime:
         """Return when a fact begins by default: now, but not before the one that it replaces.
@@ -117,11 +128,13 @@ class Writer:
         self._runtime.reach(FaultPoint.VALIDATED)
         confirmed = replace(fact, confirmed=True)
         held = await self._held(fact)
-        puts = await self._put(confirmed, quarantined=False, but={row.store for row in held})
+        there = {row.store for row in held}
+        owes = self._owes(fact, there)
+        puts = await self._put(confirmed, quarantined=False, but={*there, *owes})
         placements = _placements(puts)
-        await self._record(replace(draft, placements=placements), fact, puts)
+        event = await self._record(replace(draft, placements=placements, owes=owes), fact, puts)
         relabelled = () if self._has_ended(fact) else await self._placer.relabel(confirmed, held)
-        result = await self._result(confirmed, (*held, *placements), mandate)
+        result = await self._result(confirmed, (*held, *placements), mandate, event, owes)
         return replace(result, relabelled=relabelled)
 
     async def _held(self, fact: Fact) -> tuple[Placement, ...]:
@@ -171,14 +184,29 @@ class Writer:
         except CustodyError:
             return
 
-    async def _result(self, fact: Fact, placements: tuple[Placement, ...], mandate: Mandate) -> WriteResult:
-        """Follow up in the stores what the fact changed: its predecessor is not believed any more."""
+    async def _result(
+        self,
+        fact: Fact,
+        placements: tuple[Placement, ...],
+        mandate: Mandate,
+        event: Event,
+        owes: tuple[str, ...],
+    ) -> WriteResult:
+        """Follow up in the stores what the fact changed: its predecessor is not believed any more.
+
+        Until a fact begins that one still is.
+        """
         removals: tuple[Removal, ...] = ()
         unconfirmed = fact.provenance is Provenance.CLAIMED and not fact.confirmed
-        if fact.supersedes is not None and not unconfirmed:
+        begins_later = bool(owes) and fact.valid_from > event.tx_time
+        if fact.supersedes is not None and not unconfirmed and not begins_later:
             removals = await self._following.remove(fact.supersedes, mandate)
         return WriteResult(
-            fact=fact, placements=_by_store(placements), removals=removals, complete=all_gone(removals)
+            fact=fact,
+            placements=_by_store(placements),
+            removals=removals,
+            complete=all_gone(removals),
+            waiting=owes,
         )
 
     async def as_written(self, fact: Fact, left: Sequence[str] = ()) -> WriteResult:
@@ -211,7 +239,15 @@ class Writer:
             removals=removals,
             complete=not removals,
             duplicate=True,
+            waiting=await self._waiting(fact),
         )
+
+    async def _waiting(self, fact: Fact) -> tuple[str, ...]:
+        """Return the stores that are to have a recorded fact once it begins."""
+        if fact.seq is None or fact.valid_from <= self._ledger.now():
+            return ()
+        page = await self._ledger.waiting(limit=1, after=fact.seq - 1)
+        return tuple(row.store for row in page if row.fact_id == fact.fact_id)
 
 
 def _placements(puts: Sequence[Put]) -> tuple[Placement, ...]:

@@ -228,7 +228,7 @@ class Adopting:
         except InvalidInput as error:
             raise NotMapped(f"its {error.fields['field']} {error.fields['problem']}") from None
         try:
-            fact = await self._proposals.validate(request.to_fact(self._fact_id(entry), now), now)
+            fact = await self._proposals.validate(request.to_fact(self._fact_id(entry), now))
         except LedgerError:
             raise
         except CustodyError as error:

@@ -98,7 +98,7 @@ class Salvaging:
             idempotency_key=None,
             provenance=Provenance.CLAIMED,
         )
-        fact = await self._proposals.validate(request.to_fact(fact_id, now), now)
+        fact = await self._proposals.validate(request.to_fact(fact_id, now))
         if fact.text != text:
             return "a validator rewrites its text"
         placements = tuple(_placement(e) for e in shown if e.text in (None, text) and e.space == space)

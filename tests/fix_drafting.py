@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from fix_ledger import ACTOR, START, Drafts
-from fix_model import NEVER, TICK, Fate, Model
+from fix_model import AHEAD, NEVER, TICK, Fate, Model
 
 from custody_sync.ledger import Assert, Confirm, Digest, Hold, Place, Release, Remove, Repair
 from custody_sync.ledger.drafts import Draft
@@ -115,6 +115,8 @@ class Drafter(Drafts):
         if dice.one_in(9):
             names |= {dice.of(tuple(names)): "another"}
         start = old.valid_from + dice.of((timedelta(0), HOUR, TICK, 2 * HOUR, -TICK, 3 * HOUR))
+        if dice.one_in(4):
+            start = max(old.valid_from, self.clock.now() + dice.of((TICK, AHEAD, AHEAD + TICK, 9 * MINUTE)))
         return self._asserting(dice, start, target, **names)
 
     def _asserting(self, dice: Dice, start: datetime, target: str | None, **names: Any) -> Draft:
@@ -135,10 +137,16 @@ class Drafter(Drafts):
         if fact.provenance is Provenance.ATTESTED and dice.one_in(4):
             seen = Observation(source="crm", path="/plan", value=value)
             fact = replace(fact, provenance=Provenance.VERIFIED, evidence=seen)
+        placements, owes = self._put(fact.fact_id, dice), self._owes(dice)
+        if owes and fact.provenance is not Provenance.CLAIMED:
+            placements = tuple(p for p in placements if p.store not in owes)
+        else:
+            owes = ()
         return Assert(
             event_id=self.event_id(),
             fact=fact,
-            placements=self._put(fact.fact_id, dice),
+            placements=placements,
+            owes=owes,
             kept=dice.of(((), ("memories",))),
             request=dice.of((None, "digest")),
             adopted=dice.one_in(4),
@@ -146,14 +154,16 @@ class Drafter(Drafts):
 
     def _confirm(self, dice: Dice) -> Draft:
         target = self._pick(dice, lambda known: known.effect == known.retract == known.forget)
-        kept = dice.of(((), ("memories",)))
-        return Confirm(**self._act(target, dice), kept=kept, placements=self._put(target, dice))
+        kept, owes = dice.of(((), ("memories",))), self._owes(dice)
+        placements = tuple(p for p in self._put(target, dice) if p.store not in owes)
+        return Confirm(**self._act(target, dice), kept=kept, owes=owes, placements=placements)
 
     def _retract(self, dice: Dice) -> Draft:
         links = dice.of((True, False))
 
         def likely(known: Fate) -> bool:
-            return self._model.is_last(known) and (not links or known.fact.supersedes is not None)
+            is_link = known.effect < NEVER and known.retract == NEVER
+            return is_link and (not links or known.fact.supersedes is not None)
 
         return self.retract(self._pick(dice, likely), reason=self._reason(dice))
 
@@ -268,6 +278,9 @@ class Drafter(Drafts):
     def _age(self, dice: Dice) -> datetime | None:
         age = dice.of(AGES)
         return None if age is None else self.clock.now() - age
+
+    def _owes(self, dice: Dice) -> tuple[str, ...]:
+        return dice.of(((), (), ("memories",), STORES, ("agent",)))
 
     def _put(self, fact_id: str, dice: Dice) -> tuple[Placement, ...]:
         where = [self._entry(dice) for _ in range(dice.of((1, 0, 2)))]

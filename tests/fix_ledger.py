@@ -353,5 +353,6 @@ async def answers_of(ledger: Ledger) -> dict[str, Any]:
         "pending": await ledger.pending(limit=10_000),
         "removed": await ledger.removed(limit=10_000),
         "owed": await ledger.owed(limit=10_000),
+        "waiting": await ledger.waiting(limit=10_000),
         "accounts": await ledger.accounts(limit=10_000),
     }

@@ -19,6 +19,8 @@ from custody_sync.model import Fact, Outcome, Placement, PlacementState, Provena
 HELD, KEPT, DUE, GONE = PlacementState.HELD, PlacementState.KEPT, PlacementState.DUE, PlacementState.GONE
 NEVER = 10**9
 TICK = timedelta(microseconds=1)
+AHEAD = timedelta(minutes=4)
+"""What begins so soon counts as begun where nobody says that it is to be placed only then."""
 TOO_OLD = timedelta(minutes=5)
 SETTLED = timedelta(minutes=10)
 
@@ -55,7 +57,8 @@ class Spot:
     stored_at: datetime | None
     at: tuple[int, int]
     """Its place in the log: the event that put it on record, and which of that event's entries it is."""
-    until: datetime | None = None
+    stays: bool = False
+    """Whether its store keeps it when what supersedes its fact begins."""
     state: PlacementState = HELD
     outcome: Outcome | None = None
 
@@ -140,7 +143,7 @@ class Model:
             codes |= {"already_confirmed"} if known.effect < NEVER else set()
             return codes | self._replacing(known.fact) | self._placing(draft.placements, now)
         if isinstance(draft, Place):
-            codes |= set() if self._belongs(known, tx) else {"not_believed"}
+            codes |= set() if self._is_believed(known, tx) else {"not_believed"}
             going = [self.spot(store, external_id, draft.fact_id) for store, external_id in draft.replaces]
             codes |= {"not_placed"} if any(s is None or s.state not in (HELD, KEPT) for s in going) else set()
             holding = {s.store for s in self.of(draft.fact_id) if s.state is HELD and s not in going}
@@ -196,12 +199,15 @@ class Model:
         anothers = self._anothers(draft.store, draft.external_id, draft.fact_id)
         spot = self.spot(draft.store, draft.external_id, draft.fact_id)
         if spot is not None:
-            current = spot.state is HELD and (spot.until is None or spot.until > tx)
+            until = self.until(spot)
+            current = spot.state is HELD and (until is None or until > tx)
             return {"still_believed"} if current else anothers
         known = self.facts.get(draft.fact_id)
         may_be_under_way = draft.stored_at is None or now - draft.stored_at < SETTLED
-        if known is not None and may_be_under_way and not self._ended(known) and not self.covering(known):
-            return {"still_believed"}
+        if known is not None and may_be_under_way and not self._ended(known):
+            begins = self.successor_begins(known)
+            if begins is None or begins > tx + AHEAD:
+                return {"still_believed"}
         return anothers
 
     def _anothers(self, store: str, external_id: str, fact_id: str) -> set[str]:
@@ -220,7 +226,7 @@ class Model:
             root = draft.fact_id if fact.supersedes is None else self.facts[fact.supersedes].root
             known = self.facts[draft.fact_id] = Fate(fact, root, record.seq, record.tx)
             if fact.provenance is not Provenance.CLAIMED:
-                self._take_effect(known, draft.kept, record)
+                self._take_effect(known, draft, record)
         elif isinstance(draft, Repair):
             self.repaired.add(draft.fact_id)
             if draft.store is not None and draft.external_id is not None:
@@ -230,7 +236,7 @@ class Model:
         elif known is None:
             raise AssertionError("nothing else works on an id that was never asserted")
         elif isinstance(draft, Confirm):
-            self._take_effect(known, draft.kept, record)
+            self._take_effect(known, draft, record)
         elif isinstance(draft, Retract):
             self._retract(known, record)
         elif isinstance(draft, Hold):
@@ -246,22 +252,30 @@ class Model:
             known.owed -= {p.store for p in draft.placements}
             for n, p in enumerate(draft.placements):
                 at = record.seq, n
-                until = known.fact.valid_to
-                self.spots.append(Spot(p.store, p.external_id, p.fact_id, p.scope, p.stored_at, at, until))
+                self.spots.append(Spot(p.store, p.external_id, p.fact_id, p.scope, p.stored_at, at))
         if known is not None:
             self._drop_addresses(known)
 
-    def _take_effect(self, known: Fate, kept: tuple[str, ...], record: Record) -> None:
-        known.effect = record.seq
-        if known.fact.supersedes is not None:
-            self._end(self.facts[known.fact.supersedes], kept)
+    def _take_effect(self, known: Fate, draft: Assert | Confirm, record: Record) -> None:
+        known.effect, known.owed = record.seq, set(draft.owes)
+        if known.fact.supersedes is None:
+            return
+        target = self.facts[known.fact.supersedes]
+        spots = self.of(target.fact.fact_id)
+        if known.fact.valid_from > record.tx + (timedelta(0) if draft.owes else AHEAD):
+            # Until this one begins that one is believed; then it is over, but for what a store keeps.
+            for spot in spots:
+                spot.stays = spot.store in draft.kept
+            return
+        self._end(target, draft.kept)
+        target.owed -= {spot.store for spot in spots}
 
     def _retract(self, known: Fate, record: Record) -> None:
-        was_last = known.effect < NEVER and not self.covering(known)
-        known.retract = record.seq
+        after = self.covering(known)
+        known.retract, known.owed = record.seq, set()
         self._end(known, ())
         before = [link for link in self.chain(known) if link.effect < known.effect and link.retract == NEVER]
-        if was_last and before:
+        if known.effect < NEVER and before and (not after or after[0].fact.valid_from > record.tx):
             self._restore(max(before, key=lambda link: link.effect), record)
 
     def _restore(self, known: Fate, record: Record) -> None:
@@ -269,14 +283,14 @@ class Model:
         if known.forget < NEVER:
             return
         for spot in self.of(known.fact.fact_id):
-            spot.state = HELD if spot.state is KEPT else spot.state
+            if spot.state is KEPT:
+                spot.state, spot.stays = HELD, True
         spots = self.of(known.fact.fact_id)
-        if self._belongs(known, record.tx):
-            known.owed = {s.store for s in spots} - {s.store for s in spots if s.state is HELD}
+        if known.fact.valid_to is None or known.fact.valid_to > record.tx:
+            known.owed |= {s.store for s in spots} - {s.store for s in spots if s.state is HELD}
 
     def _end(self, known: Fate, kept: tuple[str, ...]) -> None:
         """What stops being believed is due for removal, but for what a store keeps when it is superseded."""
-        known.owed = set()
         for spot in self.of(known.fact.fact_id):
             if spot.state is HELD and spot.store in kept:
                 spot.state = KEPT
@@ -285,7 +299,7 @@ class Model:
 
     def _forget(self, known: Fate, draft: Forget, record: Record) -> None:
         known.forget = min(known.forget, record.seq)
-        known.anonymous = known.anonymous or draft.identity
+        known.anonymous, known.owed = known.anonymous or draft.identity, set()
         self.unscrubbed[draft.fact_id] = known.anonymous
         self._end(known, ())
         for event in self.log:
@@ -319,7 +333,7 @@ class Model:
                 for n, store in enumerate(stores_of(event.draft)):
                     first.setdefault(store, (event.seq, n))
         for store, at in first.items():
-            left = Spot(store, f"erased~{known.seq}", fact_id, None, None, at, known.fact.valid_to)
+            left = Spot(store, f"erased~{known.seq}", fact_id, None, None, at)
             left.state, left.outcome = GONE, Outcome.VERIFIED
             self.spots.append(left)
 
@@ -339,9 +353,29 @@ class Model:
         """Tell whether a fact is in effect and the last link of its chain."""
         return known.effect < NEVER and not self._ended(known) and not self.covering(known)
 
-    def _belongs(self, known: Fate, now: datetime) -> bool:
+    def _is_believed(self, known: Fate, now: datetime) -> bool:
         """Tell whether a fact belongs in the stores now."""
-        return self.is_last(known) and (known.fact.valid_to is None or known.fact.valid_to > now)
+        if known.effect == NEVER or self._ended(known) or known.fact.valid_from > now:
+            return False
+        end = self.end(known)
+        return end is None or end > now
+
+    def successor_begins(self, known: Fate) -> datetime | None:
+        """Return when what takes a fact's place begins, whether that is yet to come or not."""
+        covering = self.covering(known)
+        return covering[0].fact.valid_from if covering else None
+
+    def end(self, known: Fate) -> datetime | None:
+        """Return when a fact is believed no more."""
+        ends = [end for end in (known.fact.valid_to, self.successor_begins(known)) if end is not None]
+        return min(ends, default=None)
+
+    def until(self, spot: Spot) -> datetime | None:
+        """Return until when an entry is current that nothing else has ended."""
+        known = self.facts.get(spot.fact_id)
+        if known is None:
+            return None
+        return known.fact.valid_to if spot.stays or spot.state is KEPT else self.end(known)
 
     def found_at(self, store: str, external_id: str) -> list[Spot]:
         """Return what is on record for an entry, of whatever facts."""

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from fix_model import DUE, GONE, HELD, KEPT, NEVER, Fate, Model, Spot
 from fix_model_events import Record, lasting, sections
 
-from custody_sync.ledger.storage import Account, Compared, Held, Unaccounted
+from custody_sync.ledger.storage import Account, Compared, Held, Unaccounted, Waiting
 from custody_sync.model import Event, Fact, Observation, Placement, Provenance, Standing
 
 T = TypeVar("T")
@@ -143,7 +143,7 @@ class Answers:
     def ended(self, store: str) -> list[Placement]:
         """Return a store's entries of facts that are over."""
         return self._spots(
-            lambda spot: spot.store == store and spot.state in (HELD, KEPT) and self._over(spot.until)
+            lambda spot: spot.store == store and spot.state in (HELD, KEPT) and self._is_over(spot)
         )
 
     def _spots(self, wanted: Callable[[Spot], bool]) -> list[Placement]:
@@ -157,9 +157,22 @@ class Answers:
         return sorted(
             (known.fact.fact_id, store)
             for known in self._model.facts.values()
-            if fact_id in (None, known.fact.fact_id) and not self._over(known.fact.valid_to)
+            if fact_id in (None, known.fact.fact_id) and not self._over(self._model.end(known))
             for store in known.owed
+            if known.fact.valid_from <= self._present
         )
+
+    def waiting(self) -> list[Waiting]:
+        """Return which store lacks which fact once it begins."""
+        found = []
+        for known in self._model.facts.values():
+            begins, end = known.fact.valid_from, self._model.end(known)
+            if begins > self._present and (end is None or end > begins):
+                found += [Waiting(known.fact.fact_id, store, begins) for store in sorted(known.owed)]
+        return found
+
+    def _is_over(self, spot: Spot) -> bool:
+        return self._over(self._model.until(spot))
 
     def unaccounted(self, store: str, pairs: Mapping[str, str], keep: bool) -> list[Unaccounted]:
         """Return the listed entries that no believed fact stands behind."""
@@ -183,7 +196,7 @@ class Answers:
         current = (
             fact_id in ("", spot.fact_id)
             and spot.state in ((HELD, KEPT) if keep else (HELD,))
-            and not self._over(spot.until)
+            and not self._is_over(spot)
         )
         fact = self.get(spot.fact_id) if current else None
         return Compared(external_id, place(spot), spot.fact_id, spot.state, standing, current, fact)
@@ -191,7 +204,7 @@ class Answers:
     def held(self, store: str) -> list[Held]:
         """Return a store's current entries."""
         spots = sorted(self._model.spots, key=lambda spot: spot.at)
-        current = [s for s in spots if s.state in (HELD, KEPT) and not self._over(s.until)]
+        current = [s for s in spots if s.state in (HELD, KEPT) and not self._is_over(s)]
         return [Held(place(spot), spot.read()) for spot in current if spot.store == store]
 
     def lacking(self, store: str) -> list[str]:

@@ -56,9 +56,11 @@ def data_of(draft: Draft) -> dict[str, Any]:
             "valid_from": written(fact.valid_from),
             "valid_to": written(fact.valid_to),
             **({"adopted": True} if draft.adopted else {}),
+            **({"owes": list(draft.owes)} if draft.owes else {}),
         }
     if isinstance(draft, Confirm):
-        return {"kept": list(draft.kept), "stores": stores_of(draft)}
+        owes = {"owes": list(draft.owes)} if draft.owes else {}
+        return {"kept": list(draft.kept), "stores": stores_of(draft), **owes}
     if isinstance(draft, Place):
         return {"stores": stores_of(draft)}
     if isinstance(draft, Hold | Release):

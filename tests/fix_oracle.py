@@ -244,7 +244,10 @@ class Oracle:
     def _check_tables(self, told: Told, believed: set[str], expected: dict[Key, str], now: str) -> None:
         """Hold the ledger's derived tables against its log."""
         with closing(_open(self.folder)) as ledger:
-            query = "select fact_id from facts where live and coalesce(valid_to, '9') > ?"
+            query = (
+                "select fact_id from facts where effect_seq and retract_seq is null and forget_seq is null "
+                "and valid_from <= ?1 and coalesce(valid_to, '9') > ?1 and coalesce(covered_from, '9') > ?1"
+            )
             live = ledger.execute(query, (now,))
             assert {fact_id for (fact_id,) in live} == believed, "the facts table believes something else"
             claims = dict(ledger.execute("select fact_id, standing from claims").fetchall())
@@ -257,7 +260,7 @@ class Oracle:
                 states.setdefault(state, {})[store, key] = fact_id
             assert states.pop("held", {}) == expected, "the placements table holds something else"
             assert set(states) <= {"gone"}, f"placements are left {sorted(states)}"
-            owed = ledger.execute("select fact_id, store from owed").fetchall()
+            owed = ledger.execute("select fact_id, store from owed where due_at <= ?", (now,)).fetchall()
             assert owed == [], "something is owed"
             topics = {topic for (topic,) in ledger.execute("select distinct topic from notes")}
             lasting = {"reservation", "notebook", "notebook use", "notebook used"}

@@ -227,6 +227,7 @@ class Story(RuleBasedStateMachine):
             self.same(found, answers.held(store), f"held in {store}")
             found = self.each(lambda hs, s=store: walk(lambda **page: hs[writer].lacking(s, **page), limit))
             self.same(found, answers.lacking(store), f"lacking in {store}")
+        self.compare_waiting(writer, limit)
         owed, spaces = answers.owed(), answers.spaces()
         self.same(self.each(lambda hs: hs[writer].owed(limit=limit)), owed[:limit], "owed")
         if owed:
@@ -235,6 +236,19 @@ class Story(RuleBasedStateMachine):
         self.same(self.each(lambda hs: hs[writer].spaces()), spaces, "spaces")
         found = self.each(lambda hs: hs[writer].spaces(limit=1, after="org"))
         self.same(found, [space for space in spaces if space > "org"][:1], "spaces after org")
+
+    def compare_waiting(self, writer: int, limit: int) -> None:
+        """Ask what begins later; a page is so many facts, with all stores of each."""
+        found = self.each(lambda hs: walk(hs[writer].waiting, max(limit // 3, 1)))
+        self.same(found, self.answers(writer).waiting(), "waiting")
+        told = {store.store: store for store in self.each(lambda hs: hs[writer].backlog())}
+        owed, waiting = self.answers(writer).owed(), self.answers(writer).waiting()
+        for store in STORES:
+            due = [row.due_at for row in waiting if row.store == store]
+            counts = sum(where == store for _, where in owed), len(due), min(due, default=None)
+            there = told.get(store)
+            got = (there.owed, there.waiting, there.next_waiting) if there else (0, 0, None)
+            self.same(got, counts, f"what is to do in {store}")
 
     def compare_log(self, writer: int, page: int = 1000) -> list[dict[str, Any]]:
         """Ask for the log: the same bytes everywhere, a chain, and what the model says of each event."""

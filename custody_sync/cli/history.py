@@ -73,7 +73,8 @@ def history(
 class ToDo:
     """Something that is still to do for one fact in one store.
 
-    `next_at` is when a store that did not answer is tried again; without it the next repair does.
+    `next_at` is when a store that did not answer is tried again, or when a fact begins; without it the
+    next repair does it.
     """
 
     store: str
@@ -99,7 +100,12 @@ async def _left(ledger: Ledger, fact_id: str) -> list[ToDo]:
         if row.state is PlacementState.DUE
     ]
     owed = await ledger.owed(fact_id)
-    return left + [ToDo(store=store, what="place", next_at=next_at.get(store)) for _, store in owed]
+    left += [ToDo(store=store, what="place", next_at=next_at.get(store)) for _, store in owed]
+    fact = await ledger.get(fact_id)
+    if fact is None or fact.seq is None:
+        return left
+    waiting = [row for row in await ledger.waiting(limit=1, after=fact.seq - 1) if row.fact_id == fact_id]
+    return left + [ToDo(store=row.store, what="place when it begins", next_at=row.due_at) for row in waiting]
 
 
 def rows_of(events: Sequence[Event]) -> list[tuple[object, ...]]:
@@ -115,7 +121,9 @@ def _stores(event: Event) -> str:
     one, several = event.data.get("store"), event.data.get("stores")
     if isinstance(one, str):
         return one
-    return ", ".join(map(str, several)) if isinstance(several, list) else ""
+    owed = event.data.get("owes")
+    later = [f"{store} (when it begins)" for store in owed] if isinstance(owed, list) else []
+    return ", ".join([*map(str, several), *later]) if isinstance(several, list) else ""
 
 
 def details(event: Event) -> str:

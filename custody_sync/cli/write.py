@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -21,7 +23,7 @@ from custody_sync.cli.output import Output
 from custody_sync.cli.read import shown_evidence
 from custody_sync.cli.session import open_custody, run
 from custody_sync.errors import InvalidInput
-from custody_sync.model import Observation, Provenance
+from custody_sync.model import Observation, Provenance, format_instant
 from custody_sync.results import (
     WriteResult,
 )
@@ -138,6 +140,11 @@ def _evidence(source: str | None, path: str | None, value: str | None, as_json: 
     return Observation(source=source, path=path, value=observed)
 
 
+def shown_waiting(stores: Sequence[str], begins: datetime) -> str:
+    """Say when stores get what does not begin yet."""
+    return f"{', '.join(stores)}: is placed when it begins ({format_instant(begins)}), by repair"
+
+
 def show_write(output: Output, result: WriteResult) -> int:
     """Show a recorded fact and return 0, or 3 while a store still owes something for it."""
     fact = result.fact
@@ -151,6 +158,7 @@ def show_write(output: Output, result: WriteResult) -> int:
             ("evidence", shown_evidence(fact.evidence)),
             ("supersedes", fact.supersedes),
             ("stores", held or "none"),
+            ("later", shown_waiting(result.waiting, fact.valid_from) if result.waiting else None),
             ("duplicate", "yes, this is the first write's result" if result.duplicate else None),
         ]
     )

@@ -17,12 +17,6 @@ class TextTooLong(InvalidInput):
     code = "text_too_long"
 
 
-class FutureValidity(InvalidInput):
-    """valid_from: {valid_from} is more than two minutes ahead; write the fact when it becomes true."""
-
-    code = "future_validity"
-
-
 class EvidenceDiffers(InvalidInput):
     """evidence: what stands at {path!r} of {source!r} is not the value; nothing was written."""
 

@@ -19,7 +19,7 @@ from custody_sync.ledger.sqlite_asof import as_of
 from custody_sync.ledger.sqlite_comparing import compare, held, lacking
 from custody_sync.ledger.sqlite_derived import blocks, derived
 from custody_sync.ledger.sqlite_structure import structure
-from custody_sync.ledger.storage import Account, AsOf, Compared, Held, Mark, Note, Unaccounted, Way
+from custody_sync.ledger.storage import Account, AsOf, Compared, Held, Mark, Note, Unaccounted, Waiting, Way
 from custody_sync.model import Event, Fact, Head, Page, Placement, PlacementState, Standing
 from custody_sync.runtime import Runtime
 
@@ -135,6 +135,11 @@ class Answering(ABC):
         now = self._runtime.clock.now()
         found: list[tuple[str, str]] = await self._read(reads.owed, fact_id, limit, after, now)
         return found
+
+    async def waiting(self, limit: int, after: int) -> Page[Waiting]:
+        """Return what is owed once it begins, a page at a time."""
+        page: Page[Waiting] = await self._read(reads.waiting, limit, after, self._runtime.clock.now())
+        return page
 
     async def unaccounted(self, store: str, pairs: Mapping[str, str], keep: bool) -> list[Unaccounted]:
         """Return the listed entries that are not current placements."""

@@ -9,12 +9,13 @@ from typing import Any
 
 from custody_sync.canonical import parse
 from custody_sync.ledger.chain import SECTIONS, commit, read_event, read_evidence
-from custody_sync.ledger.storage import Account, Compared, Held, Mark, Note, Unaccounted, Way
+from custody_sync.ledger.storage import Account, Compared, Held, Mark, Note, Unaccounted, Waiting, Way
 from custody_sync.model import (
     Event,
     Fact,
     Head,
     Outcome,
+    Page,
     Placement,
     PlacementState,
     Provenance,
@@ -199,6 +200,14 @@ class _Compared:
 def held_of(row: Row) -> Held:
     """Return the placement of (place, then the columns of `placement_of`)."""
     return Held(row[0], placement_of(row[1:]))
+
+
+def waiting_of(rows: Sequence[Row], limit: int, head: Head) -> Page[Waiting]:
+    """Return a page of so many facts of (seq, fact id, store, due_at); one more says that it goes on."""
+    facts = list(dict.fromkeys(row[0] for row in rows))
+    shown = set(facts[:limit])
+    found = [Waiting(row[1], row[2], _instant(row[3])) for row in rows if row[0] in shown]
+    return Page(found, head=head, next=facts[limit - 1] if len(facts) > limit else None)
 
 
 def note_of(row: Row) -> Note:

@@ -15,7 +15,7 @@ from custody_sync.canonical import (
 )
 from custody_sync.errors import InvalidInput, LedgerBroken
 from custody_sync.ledger.outstanding import Outstanding
-from custody_sync.ledger.storage import Account, AsOf, Compared, Held, Storage, Unaccounted
+from custody_sync.ledger.storage import Account, AsOf, Compared, Held, Storage, Unaccounted, Waiting
 from custody_sync.model import Event, Fact, Head, Page, Placement, PlacementState, Standing
 
 MAX_PAGE = 10_000
@@ -134,15 +134,24 @@ class Asking(Outstanding):
     async def owed(
         self, fact_id: str | None = None, *, limit: int = 1000, after: tuple[str, str] | None = None
     ) -> list[tuple[str, str]]:
-        """Return (fact id, store) pairs where a believed fact is missing since its successor was retracted.
+        """Return (fact id, store) pairs where a believed fact is missing.
 
-        The pairs come in order; pass the last one as `after` for the next page.
+        It has begun since it was written, or its successor was retracted. The pairs come in order; pass the
+        last one as `after` for the next page.
         """
         check_optional(fact_id, "fact_id")
         last = after or ("", "")
         for part in last:
             check_text(part, "after")
         return await self._storage.owed(fact_id, check_limit(limit), last)
+
+    async def waiting(self, *, limit: int = 1000, after: int | None = None) -> Page[Waiting]:
+        """Return which stores are owed what does not begin yet; `owed` gives them from then on.
+
+        Facts come in the order they were written, and a page holds so many of them, each with all its
+        stores.
+        """
+        return await self._storage.waiting(check_limit(limit), _check_after(after))
 
     async def unaccounted(
         self, store: str, pairs: Mapping[str, str], *, keep: bool = False

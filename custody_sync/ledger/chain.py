@@ -222,9 +222,9 @@ def lasting(draft: Draft) -> dict[str, Json]:
         }
         if draft.adopted:
             data["adopted"] = True
-        return data
+        return data | _owed(draft.owes)
     if isinstance(draft, Confirm):
-        return {"kept": list(draft.kept), "stores": _stores(draft.placements)}
+        return {"kept": list(draft.kept), "stores": _stores(draft.placements), **_owed(draft.owes)}
     if isinstance(draft, Place):
         return {"stores": _stores(draft.placements)}
     if isinstance(draft, Hold | Release):
@@ -249,6 +249,10 @@ def lasting(draft: Draft) -> dict[str, Json]:
 
 def _instant(instant: datetime | None) -> str | None:
     return None if instant is None else format_instant(instant)
+
+
+def _owed(stores: tuple[str, ...]) -> dict[str, Json]:
+    return {"owes": list(stores)} if stores else {}
 
 
 def _stores(placements: tuple[Placement, ...]) -> list[Json]:

@@ -73,6 +73,7 @@ def check_draft(draft: Draft) -> None:
     if isinstance(draft, _TAKING_EFFECT):
         for store in draft.kept:
             check_name(store, "kept")
+        _check_owed(draft)
     elif isinstance(draft, Hold | Release):
         check_name(draft.hold_id, "hold_id")
     elif isinstance(draft, Remove | Repair):
@@ -138,6 +139,16 @@ def _check_placement(placement: Placement, fact_id: str) -> None:
         check_text(placement.scope, "scope")
     if placement.stored_at is not None:
         check_instant(placement.stored_at, "stored_at")
+
+
+def _check_owed(draft: Assert | Confirm) -> None:
+    """Refuse to owe what a store has already, and a claim, which belongs in no store."""
+    for store in draft.owes:
+        check_name(store, "owes")
+    if not {placement.store for placement in draft.placements}.isdisjoint(draft.owes):
+        raise InvalidInput(field="owes", problem="names a store that holds the fact already")
+    if draft.owes and isinstance(draft, Assert) and draft.fact.provenance is Provenance.CLAIMED:
+        raise InvalidInput(field="owes", problem="goes with the event that confirms a claim")
 
 
 def _check_replaced(draft: Place) -> None:

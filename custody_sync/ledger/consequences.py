@@ -5,11 +5,16 @@ The rules say whether an event may be appended; here is what it does. Neither do
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from custody_sync.ledger.rows import FactRow, PlacementRow, place_of
 from custody_sync.ledger.state import Appended, Position, State
-from custody_sync.model import ERASED_ID, Outcome, PlacementState, format_instant
+from custody_sync.model import ERASED_ID, MAX_SKEW, Outcome, PlacementState, format_instant
+
+AHEAD = 2 * MAX_SKEW
+"""What begins no later than this from now was placed at once: whoever wrote it took it to begin by a clock
+that may differ from its host's and from the ledger's."""
+NO_TIME = timedelta(0)
 
 
 class Consequences:
@@ -32,27 +37,54 @@ class Consequences:
         self._erased: dict[int, set[str]] = {}
         """By event: which of its sections this group erases."""
 
-    def _take_effect(self, row: FactRow, seq: int, kept: tuple[str, ...]) -> None:
+    def _take_effect(self, row: FactRow, seq: int, kept: tuple[str, ...], owes: tuple[str, ...]) -> None:
         chain = self.state.chains.setdefault(row.root, [])
         if chain:
-            covered = chain[-1]
-            covered.live = False
-            self.state.touch(covered, seq)
-            self._end_placements(covered, kept)
-            self.state.settle(covered.fact_id, self.state.owed.get(covered.fact_id, ()))
+            self._cover(chain[-1], row, seq, kept, later=self._begins_later(row, owes))
         row.effect_seq = seq
         row.live = True
         self.state.touch(row, seq)
+        self.state.owe(row, owes)
         chain.append(row)
 
-    def _restore(self, row: FactRow, seq: int) -> None:
-        """The last link was retracted: this one is believed again and owed to the stores that let it go."""
-        if row.forget_seq is not None:
-            return
-        row.live = True
+    def _begins_later(self, row: FactRow, owes: tuple[str, ...]) -> bool:
+        return row.valid_from > format_instant(self.tx + (NO_TIME if owes else AHEAD))
+
+    def _cover(self, row: FactRow, by: FactRow, seq: int, kept: tuple[str, ...], *, later: bool) -> None:
+        """A link takes effect behind this one, which leaves the stores now or when that one begins."""
+        row.live = False
         self.state.touch(row, seq)
+        if later:
+            self._cover_from(row, by.valid_from, kept)
+            return
+        row.covered_from = by.valid_from
+        self._end_placements(row, kept)
+        # What it was never placed in it is owed again if it comes back: nothing else would tell of it.
+        seen = {placement.store for placement in self.state.placements_of(row.fact_id)}
+        self.state.settle(row.fact_id, seen & self.state.owed.get(row.fact_id, set()))
+
+    def _cover_from(self, row: FactRow, instant: str | None, kept: tuple[str, ...] = ()) -> None:
+        """Entries are current until their fact's end, but for those that a store keeps beyond it."""
+        before, row.covered_from = row.end, instant
+        for placement in self.state.placements_of(row.fact_id):
+            is_kept = placement.store in kept or placement.until != before
+            if placement.state is PlacementState.HELD and not is_kept:
+                self.state.limit(placement, row.end)
+
+    def _uncover(self, row: FactRow, by: FactRow | None, seq: int) -> None:
+        """The next link was retracted, and the one behind it, if any, takes its place.
+
+        Until that begins this one is believed again, and owed to the stores that let it go.
+        """
+        if by is None and row.forget_seq is None:
+            row.live = True
+            self.state.touch(row, seq)
+        self.state.change(row)
+        self._cover_from(row, None if by is None else by.valid_from)
+        if row.forget_seq is not None or self._ended(row.covered_from):
+            return
         holding: set[str] = set()
-        stores: set[str] = set()
+        stores = set(self.state.owed.get(row.fact_id, ()))
         for placement in self.state.placements_of(row.fact_id):
             stores.add(placement.store)
             if placement.state is PlacementState.KEPT:
@@ -60,7 +92,7 @@ class Consequences:
             if placement.state is PlacementState.HELD:
                 holding.add(placement.store)
         if not self._ended(row.valid_to):
-            self.state.owe(row.fact_id, sorted(stores - holding))
+            self.state.owe(row, sorted(stores - holding))
 
     def _end_placements(self, row: FactRow, kept: tuple[str, ...]) -> None:
         for placement in self.state.placements_of(row.fact_id):
@@ -72,11 +104,11 @@ class Consequences:
     def _hold_placements(self, placements: tuple[PlacementRow, ...], row: FactRow, seq: int) -> None:
         for nth, placement in enumerate(placements):
             placement.id = place_of(seq, nth)
-            placement.until = row.valid_to
+            placement.until = row.end
             self.state.new_placement(placement)
 
-    def _ended(self, valid_to: str | None) -> bool:
-        return valid_to is not None and valid_to <= format_instant(self.tx)
+    def _ended(self, end: str | None) -> bool:
+        return end is not None and end <= format_instant(self.tx)
 
     def _erase(self, fact_id: str, section: str, before: int) -> None:
         """Nothing may tell later drafts of the group what this one erases, as nothing tells later groups."""

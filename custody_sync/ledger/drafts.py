@@ -25,6 +25,8 @@ class Assert:
     """Stores whose policy keeps the entries of a superseded predecessor."""
     request: str | None = None
     """Digest of the request behind an idempotency key."""
+    owes: tuple[str, ...] = ()
+    """Stores that are owed the fact once it begins; none of `placements` is in one of them."""
     adopted: bool = False
     """Whether the stores held these entries before anybody knew of the fact, so that they may be old."""
 
@@ -66,6 +68,7 @@ class Confirm(_Act):
     reason: str | None = None
     placements: tuple[Placement, ...] = ()
     kept: tuple[str, ...] = ()
+    owes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

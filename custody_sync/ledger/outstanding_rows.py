@@ -20,21 +20,26 @@ def group(rows: Sequence[Row]) -> list[Removed]:
     ]
 
 
+_NONE = 0, 0, None
+
+
 def gather(pending: Sequence[Row], owed: Sequence[Row]) -> list[Backlog]:
-    """Put (store, outcome, count, oldest) and (store, count) together by store."""
+    """Put (store, outcome, count, oldest) and (store, due, waiting, next) together by store."""
     outcomes: dict[str, dict[str, int]] = {}
     oldest: dict[str, str] = {}
     for store, outcome, count, since in pending:
         outcomes.setdefault(store, {})[outcome] = count
         if since is not None:
             oldest[store] = min(oldest.get(store, since), since)
-    counts = {store: count for store, count in owed}
+    counts = {store: (due, waits, next_at) for store, due, waits, next_at in owed if due or waits}
     return [
         Backlog(
             store=store,
             by_outcome=dict(sorted(outcomes.get(store, {}).items())),
             oldest=read_instant(oldest.get(store)),
-            owed=counts.get(store, 0),
+            owed=counts.get(store, _NONE)[0],
+            waiting=counts.get(store, _NONE)[1],
+            next_waiting=read_instant(counts.get(store, _NONE)[2]),
         )
         for store in sorted({*outcomes, *counts})
     ]

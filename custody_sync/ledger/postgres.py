@@ -41,7 +41,17 @@ from custody_sync.ledger.postgres_writing import Writer
 from custody_sync.ledger.replaying import Stored
 from custody_sync.ledger.rows import Derived
 from custody_sync.ledger.rules import Group, event_of
-from custody_sync.ledger.storage import Account, AsOf, Compared, Held, Identity, Mark, Note, Unaccounted
+from custody_sync.ledger.storage import (
+    Account,
+    AsOf,
+    Compared,
+    Held,
+    Identity,
+    Mark,
+    Note,
+    Unaccounted,
+    Waiting,
+)
 from custody_sync.ledger.whereabouts import Whereabouts
 from custody_sync.model import Erasure, Event, Fact, Head, Page, Placement, PlacementState, Standing
 from custody_sync.runtime import Runtime
@@ -247,6 +257,10 @@ class PostgresStorage:
     async def owed(self, fact_id: str | None, limit: int, after: tuple[str, str]) -> list[tuple[str, str]]:
         """Return what is owed, of one fact or of all."""
         return await self._read(self._reads.owed, fact_id, limit, after, self._runtime.clock.now())
+
+    async def waiting(self, limit: int, after: int) -> Page[Waiting]:
+        """Return what is owed once it begins, a page at a time."""
+        return await self._read(self._reads.waiting, limit, after, self._runtime.clock.now())
 
     async def unaccounted(self, store: str, pairs: Mapping[str, str], keep: bool) -> list[Unaccounted]:
         """Return the listed entries that are not current placements."""

@@ -24,12 +24,13 @@ from custody_sync.ledger.answers import (
     held_of,
     placement_of,
     unaccounted_of,
+    waiting_of,
 )
 from custody_sync.ledger.postgres_rows import as_json, prefixed
 from custody_sync.ledger.postgres_schema import steps
 from custody_sync.ledger.postgres_sql import fill, read_script, statements
 from custody_sync.ledger.rows import FACT, PLACEMENT, Derived, fact_row, placement_row
-from custody_sync.ledger.storage import Account, AsOf, Compared, Held, Unaccounted
+from custody_sync.ledger.storage import Account, AsOf, Compared, Held, Unaccounted, Waiting
 from custody_sync.ledger.whereabouts import Whereabouts
 from custody_sync.model import (
     Event,
@@ -197,7 +198,7 @@ class Reads:
         after: tuple[str, str],
         now: datetime,
     ) -> list[tuple[str, str]]:
-        """Return (fact id, store) pairs that a restored fact lacks; one that has ended is owed to nobody."""
+        """Return (fact id, store) pairs where a believed fact is missing, in order."""
         asked = {
             "fact_id": fact_id,
             "after_fact": after[0],
@@ -207,6 +208,14 @@ class Reads:
         }
         where = "" if fact_id is None else "o.fact_id = %(fact_id)s AND"
         return [(row[0], row[1]) for row in await self._rows(conn, "owed", asked, where=where)]
+
+    async def waiting(
+        self, conn: AsyncConnection[Any], limit: int, after: int, now: datetime
+    ) -> Page[Waiting]:
+        """Return a page of what is owed once it begins: so many facts, with all stores of each."""
+        asked = {"now": format_instant(now), "after": after, "limit": limit + 1}
+        head, rows = _split(await self._rows(conn, "waiting_owed", asked))
+        return waiting_of(rows, limit, head)
 
     async def unaccounted(
         self, conn: AsyncConnection[Any], store: str, pairs: Mapping[str, str], keep: bool, now: datetime
@@ -305,7 +314,7 @@ def _derived(row: Row) -> Derived:
         fact=None if fact is None else fact_row(tuple(fact[:-1])),
         learned=None if fact is None else fact[-1],
         placements=tuple(placement_row(tuple(placement)) for placement in placements or ()),
-        owed=tuple(owed or ()),
+        owed=tuple((store, due_at) for store, due_at in owed or ()),
         holds=tuple((hold_id, seq) for hold_id, seq in holds or ()),
     )
 

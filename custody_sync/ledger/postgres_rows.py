@@ -159,7 +159,10 @@ class Rows:
         changes: list[tuple[str, list[Any]]] = [
             ("change_facts", [_fields(row) for row in state.changed_facts.values()]),
             ("settle_owed", [{"fact_id": f, "store": s} for f, s in state.owed_settled]),
-            ("add_owed", [{"fact_id": f, "store": s} for f, s in state.owed_added]),
+            (
+                "add_owed",
+                [{"fact_id": f, "store": s, "due_at": due_at} for (f, s), due_at in state.owed_added.items()],
+            ),
             ("release_holds", [{"fact_id": f, "hold_id": h} for f, h in state.holds_released]),
             (
                 "add_holds",
@@ -206,7 +209,7 @@ def columns_of(group: Group) -> dict[str, str | int]:
         **_columns("e", 6, _logged(group)),
         **_columns("s", 7, _sealed(group)),
         **_columns("c", 3, _claims(state)),
-        **_columns("f", 18, _facts(group)),
+        **_columns("f", 19, _facts(group)),
         **_columns("p", 9, _placements(state)),
     }
 
@@ -259,7 +262,7 @@ def _facts(group: Group) -> Iterable[tuple[str, ...]]:
             quoted(f.subject), quoted(f.predicate), quoted(f.provenance), quoted(f.valid_from),
             quoted(f.valid_to), quoted(f.actor), quoted(f.receipt_id), numbered(f.effect_seq),
             numbered(f.retract_seq), numbered(f.forget_seq), str(f.live), str(f.identity_gone),
-            quoted(times[f.seq]),
+            quoted(f.covered_from), quoted(times[f.seq]),
         )  # fmt: skip
 
 

@@ -74,6 +74,15 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
+class Waiting:
+    """A fact that does not begin yet, and a store that is owed it then."""
+
+    fact_id: str
+    store: str
+    due_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Held:
     """A current placement and its place in the log, which is also the order of a page."""
 

@@ -135,6 +135,7 @@ def _assert(stored: Stored, data: Mapping[str, Any]) -> Draft:
         placements=_placements(stored),
         kept=tuple(data["kept"]),
         request=content.get("request"),
+        owes=tuple(data.get("owes", ())),
         adopted=data.get("adopted", False),
     )
 
@@ -169,7 +170,12 @@ def _instant(text: object) -> datetime:
 
 
 def _confirm(stored: Stored, data: Mapping[str, Any]) -> Draft:
-    return Confirm(**_reasoned(stored), placements=_placements(stored), kept=tuple(data["kept"]))
+    return Confirm(
+        **_reasoned(stored),
+        placements=_placements(stored),
+        kept=tuple(data["kept"]),
+        owes=tuple(data.get("owes", ())),
+    )
 
 
 def _forget(stored: Stored, data: Mapping[str, Any]) -> Draft:

@@ -12,14 +12,14 @@ from typing import Any
 
 from custody_sync.errors import DuplicateEvent, LedgerBroken, Refused
 from custody_sync.ledger.chain import Prepared
-from custody_sync.ledger.consequences import stand_in
+from custody_sync.ledger.consequences import AHEAD, stand_in
 from custody_sync.ledger.drafts import Assert, Confirm, Place, Remove
 from custody_sync.ledger.redrafting import redraft
 from custody_sync.ledger.rows import FactRow, place_of
 from custody_sync.ledger.rules import RULES, Group
 from custody_sync.ledger.state import Appended, Position, State
 from custody_sync.ledger.stored import Stored, problem_of, read_stored
-from custody_sync.model import REPAIR_MIN_AGE
+from custody_sync.model import REPAIR_MIN_AGE, format_instant
 
 
 def prepare_replay(events: Sequence[Stored], after: Position, name: str) -> list[Prepared]:
@@ -117,6 +117,10 @@ class Replay(Group):
             row = stand_in(fact, store, place_of(seq, nth))
             if row.record not in self.state.placements:
                 self.state.new_placement(row)
+
+    def _has_begun(self, row: FactRow) -> bool:
+        # Earlier versions placed a fact again whose beginning was near.
+        return row.valid_from <= format_instant(self.tx + AHEAD)
 
     def _is_stale(self, stored_at: datetime | None) -> bool:
         # No clock is asked again; that a placement was dated at all was asked of every one.

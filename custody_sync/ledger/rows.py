@@ -9,7 +9,7 @@ from custody_sync.model import PlacementState
 
 FACT = (
     "fact_id, seq, root, supersedes, space, subject, predicate, provenance, valid_from, valid_to, "
-    "actor, receipt_id, effect_seq, retract_seq, forget_seq, live, identity_gone"
+    "actor, receipt_id, effect_seq, retract_seq, forget_seq, live, identity_gone, covered_from"
 )
 _FACT_COLUMNS = FACT.split(", ")
 PLACEMENT = "store, external_id, fact_id, scope, stored_at, until, state, outcome, id"
@@ -27,8 +27,8 @@ MAX_PLACEMENTS = 1 << 16
 class FactRow:
     """One asserted fact as the rules see it; times are fixed-width UTC text.
 
-    `effect_seq` is the event that made it believable (its assert, or its confirm), and `live`
-    says that it belongs in the stores: in effect, not retracted, not forgotten, not covered.
+    `effect_seq` is the event that made it believable (its assert, or its confirm), and `live` says
+    that nothing takes its place: in effect, not retracted, not forgotten, the last of its chain.
     """
 
     fact_id: str
@@ -48,6 +48,15 @@ class FactRow:
     forget_seq: int | None = None
     live: bool = False
     identity_gone: bool = False
+    covered_from: str | None = None
+    """When the next link of its chain begins, if it has one that is in effect and not retracted."""
+
+    @property
+    def end(self) -> str | None:
+        """When it is believed no more, whether for its validity or for what takes its place."""
+        if self.valid_to is None or self.covered_from is None:
+            return self.valid_to or self.covered_from
+        return min(self.valid_to, self.covered_from)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -104,8 +113,8 @@ class Derived:
     """When the ledger took the fact in."""
     placements: tuple[PlacementRow, ...]
     """In the order they were made."""
-    owed: tuple[str, ...]
-    """The stores that lack it, sorted."""
+    owed: tuple[tuple[str, str], ...]
+    """The stores that lack it, sorted, and since when."""
     holds: tuple[tuple[str, int], ...]
     """The holds that stand and the events that set them, sorted."""
 

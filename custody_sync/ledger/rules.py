@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from custody_sync import errors
 from custody_sync.ledger.chain import Prepared, same_event, seal
-from custody_sync.ledger.consequences import Consequences
+from custody_sync.ledger.consequences import AHEAD, Consequences
 from custody_sync.ledger.drafts import (
     Assert,
     Confirm,
@@ -99,7 +99,7 @@ class Group(Consequences):
         self.state.add_fact(row)
         self.state.touch(row, seq)
         if fact.provenance is not Provenance.CLAIMED:
-            self._take_effect(row, seq, draft.kept)
+            self._take_effect(row, seq, draft.kept, draft.owes)
         self._hold_placements(prepared.placements, row, seq)
 
     def _confirm(self, prepared: Prepared, draft: Confirm, seq: int) -> None:
@@ -110,7 +110,7 @@ class Group(Consequences):
         if target is not None:
             self._check_replacement(row, target)
         self._check_placements(draft.placements, draft.fact_id)
-        self._take_effect(row, seq, draft.kept)
+        self._take_effect(row, seq, draft.kept, draft.owes)
         self._hold_placements(prepared.placements, row, seq)
 
     def _retract(self, prepared: Prepared, draft: Retract, seq: int) -> None:
@@ -120,11 +120,14 @@ class Group(Consequences):
         self.state.touch(row, seq)
         self._end_placements(row, kept=())
         self.state.settle(row.fact_id, self.state.owed.get(row.fact_id, ()))
-        chain = self.state.chains.get(row.root, [])
-        was_tip = bool(chain) and chain[-1].fact_id == row.fact_id
-        self.state.chains[row.root] = chain = [link for link in chain if link.fact_id != row.fact_id]
-        if was_tip and chain:
-            self._restore(chain[-1], seq)
+        row.covered_from = None
+        if row.effect_seq is None:
+            return
+        chain = self.state.chains[row.root]
+        place = chain.index(row)
+        del chain[place]
+        if place:
+            self._uncover(chain[place - 1], chain[place] if place < len(chain) else None, seq)
 
     def _forget(self, prepared: Prepared, draft: Forget, seq: int) -> None:
         row = self.state.facts.get(draft.fact_id)
@@ -202,7 +205,7 @@ class Group(Consequences):
 
     def _place(self, prepared: Prepared, draft: Place, seq: int) -> None:
         row = self._asserted(draft.fact_id)
-        if not row.live or self._ended(row.valid_to):
+        if row.effect_seq is None or not self._has_begun(row) or self._ended(row.end):
             raise errors.NotBelieved(fact_id=draft.fact_id)
         replaced = [self._replaced(draft.fact_id, *key) for key in draft.replaces]
         stores = {p.store for p in draft.placements}
@@ -280,6 +283,9 @@ class Group(Consequences):
     def _is_same_statement(self, row: FactRow, target: FactRow, field: str) -> bool:
         return bool(getattr(row, field) == getattr(target, field))
 
+    def _has_begun(self, row: FactRow) -> bool:
+        return row.valid_from <= format_instant(self.tx)
+
     def _is_stale(self, stored_at: datetime | None) -> bool:
         return stored_at is None or stored_at < self.now - PLACEMENT_MAX_AGE
 
@@ -314,7 +320,8 @@ class Group(Consequences):
         fact = self.state.facts.get(draft.fact_id)
         if fact is None or fact.retract_seq is not None or fact.forget_seq is not None:
             return
-        if self._is_on_its_way(draft.stored_at) and (fact.live or fact.effect_seq is None):
+        is_over = fact.covered_from is not None and fact.covered_from <= format_instant(self.tx + AHEAD)
+        if self._is_on_its_way(draft.stored_at) and not is_over:
             raise errors.StillBelieved(
                 fact_id=draft.fact_id, store=draft.store, external_id=draft.external_id
             )

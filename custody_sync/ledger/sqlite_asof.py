@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from custody_sync.ledger import rows as places
 from custody_sync.ledger.answers import ANSWERED, Row, fact_of
-from custody_sync.ledger.sqlite_files import SCHEMA_VERSION
 from custody_sync.ledger.sqlite_reads import head, head_at
 from custody_sync.ledger.storage import AsOf
 from custody_sync.model import Fact, Head, Page, format_instant
@@ -114,7 +113,7 @@ def unchanged(
 
 def _has_blocks(conn: sqlite3.Connection) -> bool:
     (version,) = conn.execute("PRAGMA user_version").fetchone()
-    return not 0 < version < SCHEMA_VERSION
+    return not 0 < version < 3
 
 
 def _runs(conn: sqlite3.Connection, after: int, head: int) -> list[tuple[int, int, bool]]:

@@ -23,7 +23,7 @@ class _Rows(NamedTuple):
     claims: list[tuple[str, int]]
     facts: list[tuple[FactRow, str]]
     placements: list[PlacementRow]
-    owed: list[str]
+    owed: list[tuple[str, str]]
     holds: list[tuple[str, int]]
 
 
@@ -55,8 +55,8 @@ def derived(conn: sqlite3.Connection, limit: int, after: str) -> tuple[Head, lis
     for row in _of(conn, f"SELECT {PLACEMENT} FROM placements", asked, "id"):
         placement = placement_row(row)
         rows[placement.fact_id].placements.append(placement)
-    for fact_id, store in _of(conn, "SELECT fact_id, store FROM owed", asked, "store"):
-        rows[fact_id].owed.append(store)
+    for fact_id, store, due_at in _of(conn, "SELECT fact_id, store, due_at FROM owed", asked, "store"):
+        rows[fact_id].owed.append((store, due_at))
     for fact_id, hold_id, seq in _of(conn, "SELECT fact_id, hold_id, seq FROM holds", asked, "hold_id"):
         rows[fact_id].holds.append((hold_id, seq))
     return at, [_derived(fact_id, found) for fact_id, found in rows.items()]

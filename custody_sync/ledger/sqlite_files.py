@@ -25,7 +25,7 @@ from custody_sync.ledger.storage import Identity
 from custody_sync.runtime import Runtime
 
 APPLICATION_ID = 0x43535931
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 BUSY_TIMEOUT_MS = 30_000
 CACHE_KB = 8_000
 """Enough for the inner pages of every index of a million events."""

@@ -9,7 +9,7 @@ from typing import Any
 from custody_sync.ledger.outstanding import UNTRIED, About, Backlog, Removed, RemovedCount
 from custody_sync.ledger.outstanding_rows import beginning, gather, group, is_pattern
 from custody_sync.ledger.rows import MAX_PLACEMENTS
-from custody_sync.ledger.sqlite_reads import head
+from custody_sync.ledger.sqlite_reads import OWED_NOW, WAITING, has_later, head
 from custody_sync.model import Page, format_instant
 
 _PLACEMENT = "r.store, r.external_id, r.fact_id, r.scope, r.stored_at, r.state, r.outcome"
@@ -63,8 +63,12 @@ SELECT store, outcome, count(*), min((SELECT e.tx_time FROM events e WHERE e.seq
     )) AS since FROM placements p WHERE p.state = 'due'
 ) GROUP BY store, outcome
 """
-_OWED = """
-SELECT o.store, count(*) FROM owed o JOIN facts f ON f.fact_id = o.fact_id
+_OWED = f"""
+SELECT o.store, sum({OWED_NOW}), sum({WAITING}), min(CASE WHEN {WAITING} THEN o.due_at END)
+FROM owed o JOIN facts f ON f.fact_id = o.fact_id GROUP BY o.store
+"""
+_OWED_BEFORE = """
+SELECT o.store, count(*), 0, NULL FROM owed o JOIN facts f ON f.fact_id = o.fact_id
 WHERE f.valid_to IS NULL OR f.valid_to > :now GROUP BY o.store
 """
 
@@ -87,7 +91,8 @@ def backlog(conn: sqlite3.Connection, now: datetime) -> list[Backlog]:
     """Return what is still to do by store."""
     (tx_time,) = conn.execute("SELECT tx_time FROM head").fetchone()
     present = max(format_instant(now), tx_time or "")
-    return gather(conn.execute(_PENDING).fetchall(), conn.execute(_OWED, {"now": present}).fetchall())
+    owed = _OWED if has_later(conn) else _OWED_BEFORE
+    return gather(conn.execute(_PENDING).fetchall(), conn.execute(owed, {"now": present}).fetchall())
 
 
 def _filled(query: str, about: About) -> str:

@@ -18,9 +18,10 @@ from custody_sync.ledger.answers import (
     head_of,
     placement_of,
     unaccounted_of,
+    waiting_of,
 )
 from custody_sync.ledger.chain import SECTIONS
-from custody_sync.ledger.storage import Account, Unaccounted
+from custody_sync.ledger.storage import Account, Unaccounted, Waiting
 from custody_sync.model import (
     Event,
     Fact,
@@ -34,6 +35,22 @@ from custody_sync.model import (
 
 PLACEMENT = "store, external_id, fact_id, scope, stored_at, state, outcome"
 
+OWED_NOW = (
+    "o.due_at <= :now AND (f.valid_to IS NULL OR f.valid_to > :now) "
+    "AND (f.covered_from IS NULL OR f.covered_from > :now)"
+)
+# What takes its place when it begins leaves it nothing to be placed for.
+WAITING = "o.due_at > :now AND (f.covered_from IS NULL OR f.covered_from > o.due_at)"
+_OWED_BEFORE = "(f.valid_to IS NULL OR f.valid_to > :now)"
+"""In ledgers of a version in which everything began when it was written."""
+_WAITING = f"""
+WITH page AS MATERIALIZED (
+    SELECT DISTINCT f.seq FROM owed o JOIN facts f ON f.fact_id = o.fact_id
+    WHERE f.seq > :after AND {WAITING} ORDER BY f.seq LIMIT :limit
+)
+SELECT f.seq, o.fact_id, o.store, o.due_at FROM page CROSS JOIN facts f ON f.seq = page.seq
+JOIN owed o ON o.fact_id = f.fact_id ORDER BY f.seq, o.store
+"""
 _SUPERSEDED = """
 SELECT e.tx_time FROM facts d JOIN events e ON e.seq = d.effect_seq
 WHERE d.root = f.root AND d.effect_seq > f.effect_seq AND d.retract_seq IS NULL ORDER BY d.effect_seq LIMIT 1
@@ -56,6 +73,12 @@ def present(conn: sqlite3.Connection, now: datetime) -> str:
     """Return the later of the clock and the head: what has ended does not go on when a clock goes back."""
     (tx_time,) = conn.execute("SELECT tx_time FROM head").fetchone()
     return max(format_instant(now), tx_time or "")
+
+
+def has_later(conn: sqlite3.Connection) -> bool:
+    """Tell whether a database says when what is owed is due; an older one is read as it is."""
+    (version,) = conn.execute("PRAGMA user_version").fetchone()
+    return not 0 < version < 4
 
 
 def head_at(conn: sqlite3.Connection, tx_at: datetime | None) -> Head:
@@ -187,11 +210,11 @@ def ended(conn: sqlite3.Connection, store: str, limit: int, after: int, now: dat
 def owed(
     conn: sqlite3.Connection, fact_id: str | None, limit: int, after: tuple[str, str], now: datetime
 ) -> list[tuple[str, str]]:
-    """Return (fact id, store) pairs that a restored fact lacks; one that has ended is owed to nobody."""
-    query = """
+    """Return (fact id, store) pairs where a believed fact is missing, in order."""
+    query = f"""
     SELECT o.fact_id, o.store FROM owed o JOIN facts f ON f.fact_id = o.fact_id
     WHERE (:fact IS NULL OR o.fact_id = :fact) AND (o.fact_id, o.store) > (:after_fact, :after_store)
-    AND (f.valid_to IS NULL OR f.valid_to > :now) ORDER BY o.fact_id, o.store LIMIT :n
+    AND {OWED_NOW if has_later(conn) else _OWED_BEFORE} ORDER BY o.fact_id, o.store LIMIT :n
     """
     parameters = {
         "fact": fact_id,
@@ -201,6 +224,14 @@ def owed(
         "n": limit,
     }
     return list(conn.execute(query, parameters))
+
+
+def waiting(conn: sqlite3.Connection, limit: int, after: int, now: datetime) -> Page[Waiting]:
+    """Return a page of what is owed once it begins: so many facts, with all stores of each."""
+    if not has_later(conn):
+        return Page([], head=head(conn), next=None)
+    asked = {"now": present(conn, now), "after": after, "limit": limit + 1}
+    return waiting_of(conn.execute(_WAITING, asked).fetchall(), limit, head(conn))
 
 
 def unaccounted(

@@ -10,11 +10,13 @@ from itertools import chain
 
 from custody_sync.ledger.chain import SECTIONS, read_event
 from custody_sync.ledger.replaying import Replay, Stored, prepare_replay
-from custody_sync.ledger.rows import FACT, PLACEMENT, fact_row, placement_row
+from custody_sync.ledger.rows import FACT, PLACEMENT, FactRow, fact_row, placement_row
 from custody_sync.ledger.rules import Group
 from custody_sync.ledger.state import Needs, Position, State
 from custody_sync.model import Standing, format_instant, read_instant
 
+UPTO, BEYOND = "AND effect_seq <= ?", "AND effect_seq > ?"
+_LINKS = f"SELECT {FACT} FROM facts WHERE root = ? AND effect_seq IS NOT NULL AND retract_seq IS NULL"
 _GIVEN = "(SELECT value FROM json_each(?))"
 _PLACEMENT = ", ".join(f"p.{column}" for column in PLACEMENT.split(", "))
 _encode = json.JSONEncoder(check_circular=False).encode
@@ -96,17 +98,20 @@ def _load_chains(conn: sqlite3.Connection, state: State, needs: Needs) -> None:
     targets = [row.supersedes for row in chained if row.supersedes and row.supersedes not in state.facts]
     if targets:
         _load_facts(conn, state, targets)
-    query = (
-        f"SELECT {FACT} FROM facts WHERE root = ? AND effect_seq IS NOT NULL AND retract_seq IS NULL "
-        "ORDER BY effect_seq DESC LIMIT ?"
-    )
     for root in dict.fromkeys(row.root for row in chained):
-        # One link more than the group can retract, so that what stands below is always known.
-        links = [fact_row(row) for row in conn.execute(query, (root, needs.size + 1))]
-        for link in links:
-            if link.fact_id not in state.facts:
+        middle = [row.effect_seq for row in chained if row.root == root and row.effect_seq is not None]
+        found: dict[str, FactRow] = {}
+        for which, place in (("", 0), *(pair for seq in middle for pair in ((UPTO, seq), (BEYOND, seq)))):
+            order = "" if which == BEYOND else "DESC"
+            # One link more than the group can retract, so that what stands beside them is always known.
+            query = f"{_LINKS} {which} ORDER BY effect_seq {order} LIMIT ?"
+            rows = conn.execute(query, (root, *([place] if which else ()), needs.size + 1))
+            found.update((link.fact_id, link) for link in map(fact_row, rows))
+        for fact_id, link in found.items():
+            if fact_id not in state.facts:
                 state.add_fact(link)
-        state.chains[root] = [state.facts[link.fact_id] for link in reversed(links)]
+        links = [state.facts[fact_id] for fact_id in found]
+        state.chains[root] = sorted(links, key=lambda link: link.effect_seq or 0)
 
 
 def _load_placements_of(conn: sqlite3.Connection, state: State, fact_ids: Iterable[str]) -> None:
@@ -159,7 +164,7 @@ def write(conn: sqlite3.Connection, group: Group) -> dict[str, list[bytes]]:
                 for p in state.changed_placements.values()
             ],
             "ON CONFLICT (store, external_id, fact_id) DO UPDATE SET "
-            "state = excluded.state, outcome = excluded.outcome, id = excluded.id",
+            "state = excluded.state, outcome = excluded.outcome, id = excluded.id, until = excluded.until",
         )  # fmt: skip
     _write_sides(conn, state)
     erased = _erase_forgotten(conn, group)
@@ -218,7 +223,7 @@ def _write_facts(conn: sqlite3.Connection, group: Group) -> None:
                 (
                     f.fact_id, f.seq, f.root, f.supersedes, f.space, f.subject, f.predicate, f.provenance,
                     f.valid_from, f.valid_to, f.actor, f.receipt_id, f.effect_seq, f.retract_seq,
-                    f.forget_seq, f.live, f.identity_gone, times[f.seq],
+                    f.forget_seq, f.live, f.identity_gone, f.covered_from, times[f.seq],
                 )
                 for f in state.new_facts.values()
             ],
@@ -232,11 +237,11 @@ def _write_facts(conn: sqlite3.Connection, group: Group) -> None:
     if state.changed_facts:
         conn.executemany(
             "UPDATE facts SET effect_seq = ?, retract_seq = ?, forget_seq = ?, live = ?, identity_gone = ?, "
-            "space = ?, subject = ?, predicate = ? WHERE seq = ?",
+            "space = ?, subject = ?, predicate = ?, covered_from = ? WHERE seq = ?",
             [
                 (
                     f.effect_seq, f.retract_seq, f.forget_seq, f.live, f.identity_gone,
-                    f.space, f.subject, f.predicate, f.seq,
+                    f.space, f.subject, f.predicate, f.covered_from, f.seq,
                 )
                 for f in state.changed_facts.values()
             ],
@@ -247,12 +252,13 @@ def _write_sides(conn: sqlite3.Connection, state: State) -> None:
     if state.owed_settled:
         conn.executemany("DELETE FROM owed WHERE fact_id = ? AND store = ?", list(state.owed_settled))
     if state.owed_added:
-        conn.executemany("INSERT OR IGNORE INTO owed (fact_id, store) VALUES (?, ?)", list(state.owed_added))
+        rows = [(*key, due_at) for key, due_at in state.owed_added.items()]
+        conn.executemany("INSERT OR IGNORE INTO owed (fact_id, store, due_at) VALUES (?, ?, ?)", rows)
     if state.holds_released:
         conn.executemany("DELETE FROM holds WHERE fact_id = ? AND hold_id = ?", list(state.holds_released))
     if state.holds_added:
-        rows = [(fact_id, hold_id, seq) for (fact_id, hold_id), seq in state.holds_added.items()]
-        conn.executemany("INSERT INTO holds (fact_id, hold_id, seq) VALUES (?, ?, ?)", rows)
+        holds = [(fact_id, hold_id, seq) for (fact_id, hold_id), seq in state.holds_added.items()]
+        conn.executemany("INSERT INTO holds (fact_id, hold_id, seq) VALUES (?, ?, ?)", holds)
 
 
 def _erase_forgotten(conn: sqlite3.Connection, group: Group) -> dict[str, list[bytes]]:

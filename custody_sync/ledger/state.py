@@ -67,7 +67,8 @@ class State:
     claims: dict[str, Standing] = field(default_factory=dict)
     facts: dict[str, FactRow] = field(default_factory=dict)
     chains: dict[str, list[FactRow]] = field(default_factory=dict)
-    """By root: the links in effect and not retracted, in order of effect; at least the last few."""
+    """By root: the links in effect and not retracted, in order of effect; at least the last few, and those
+    around each one that the group may retract."""
     placements: dict[RecordKey, PlacementRow] = field(default_factory=dict)
     held_by: dict[str, list[PlacementRow]] = field(default_factory=dict)
     """By fact id: its placements."""
@@ -84,7 +85,8 @@ class State:
     """Go before any that changed is written: an entry may have been put on record again since."""
     touched: dict[int, int] = field(default_factory=dict)
     """By block: the last event that changed one of its facts."""
-    owed_added: dict[Key, None] = field(default_factory=dict)
+    owed_added: dict[Key, str] = field(default_factory=dict)
+    """By fact id and store: when it is due."""
     owed_settled: dict[Key, None] = field(default_factory=dict)
     holds_added: dict[Key, int] = field(default_factory=dict)
     holds_released: dict[Key, None] = field(default_factory=dict)
@@ -106,12 +108,21 @@ class State:
     def touch(self, row: FactRow, seq: int) -> None:
         """Mark a fact as changed by an event: whether it is believed may be another thing since then."""
         self.touched[block_of(row.seq)] = seq
+        self.change(row)
+
+    def change(self, row: FactRow) -> None:
+        """Mark a fact as changed in what no answer about the past depends on."""
         if row.fact_id not in self.new_facts:
             self.changed_facts[row.fact_id] = row
 
     def move(self, row: PlacementRow, state: PlacementState) -> None:
         """Change a placement's state."""
         row.state = state
+        self.changed_placements[row.record] = row
+
+    def limit(self, row: PlacementRow, until: str | None) -> None:
+        """Change until when a placement is current."""
+        row.until = until
         self.changed_placements[row.record] = row
 
     def new_placement(self, row: PlacementRow) -> None:
@@ -139,12 +150,12 @@ class State:
         """Return a fact's placements in the order in which they were put on record."""
         return sorted(self.held_by.get(fact_id, ()), key=lambda row: row.id)
 
-    def owe(self, fact_id: str, stores: Iterable[str]) -> None:
-        """A fact is believed again and these stores lack it."""
+    def owe(self, row: FactRow, stores: Iterable[str]) -> None:
+        """These stores lack a fact that is believed, or will be once it begins."""
         for store in stores:
-            self.owed.setdefault(fact_id, set()).add(store)
-            self.owed_added[(fact_id, store)] = None
-            self.owed_settled.pop((fact_id, store), None)
+            self.owed.setdefault(row.fact_id, set()).add(store)
+            self.owed_added[(row.fact_id, store)] = row.valid_from
+            self.owed_settled.pop((row.fact_id, store), None)
 
     def settle(self, fact_id: str, stores: Iterable[str]) -> None:
         """These stores are no longer owed the fact."""

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from custody_sync.errors import InvalidInput, LedgerArriving, LedgerError, LedgerMoved, MissingExtra
 from custody_sync.ledger.chain import Prepared
 from custody_sync.ledger.outstanding import OutstandingStorage
-from custody_sync.ledger.questions import Account, AsOf, Compared, Held, Unaccounted
+from custody_sync.ledger.questions import Account, AsOf, Compared, Held, Unaccounted, Waiting
 from custody_sync.ledger.replaying import Stored
 from custody_sync.ledger.rows import Derived
 from custody_sync.ledger.whereabouts import Whereabouts
@@ -165,7 +165,11 @@ class Storage(OutstandingStorage, Protocol):
         ...
 
     async def owed(self, fact_id: str | None, limit: int, after: tuple[str, str]) -> list[tuple[str, str]]:
-        """Return (fact id, store) pairs that lack a placement, in order, those after a given pair."""
+        """Return (fact id, store) pairs that lack a placement now, in order, those after a given pair."""
+        ...
+
+    async def waiting(self, limit: int, after: int) -> Page[Waiting]:
+        """Return what lacks a placement once it begins: so many facts in the order of the log."""
         ...
 
     async def unaccounted(self, store: str, pairs: Mapping[str, str], keep: bool) -> list[Unaccounted]:
@@ -340,6 +344,7 @@ __all__ = [
     "Note",
     "Storage",
     "Unaccounted",
+    "Waiting",
     "Way",
     "open_storage",
 ]

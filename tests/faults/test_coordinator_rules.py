@@ -23,16 +23,6 @@ from custody_sync.testing import MemoryStore
 MINUTE = timedelta(minutes=1)
 
 
-async def test_future_validity(desk: Desk) -> None:
-    """`valid_from` more than two minutes ahead is refused; two minutes are allowed."""
-    error = await error_of(
-        desk.write(valid_from=desk.clock.now() + timedelta(seconds=121)), errors.FutureValidity
-    )
-    assert error.field == "valid_from"
-    assert await desk.untouched()
-    assert (await desk.write(valid_from=desk.clock.now() + timedelta(seconds=120))).complete
-
-
 async def test_fact_ids(desk: Desk) -> None:
     """A fact id is a UUIDv7, or of a keyed write an HMAC of ledger secret, space and key."""
     plain, keyed = await desk.written(), await desk.written(subject="s", idempotency_key="k")

@@ -164,11 +164,11 @@ async def test_validator_rewrites_and_derived_text_follows(ledger: Ledger) -> No
         return replace(fact, value="[redacted]")
 
     checked = proposals(ledger, redact)
-    derived = await checked.validate(request(value="123-45-6789").to_fact("f", NOW), NOW)
+    derived = await checked.validate(request(value="123-45-6789").to_fact("f", NOW))
     assert (derived.value, derived.text) == ("[redacted]", "acct:42 plan: [redacted]")
     free = request(value="my number is 123-45-6789", subject=None, predicate=None).to_fact("f", NOW)
-    assert (await checked.validate(free, NOW)).text == "[redacted]"
-    own = await checked.validate(request(text="own words").to_fact("f", NOW), NOW)
+    assert (await checked.validate(free)).text == "[redacted]"
+    own = await checked.validate(request(text="own words").to_fact("f", NOW))
     assert own.text == "own words"
 
 
@@ -181,7 +181,7 @@ async def test_validators_run_in_order_on_each_others_result(ledger: Ledger) -> 
 
         return validator
 
-    fact = await proposals(ledger, add("a"), add("b")).validate(request(value="").to_fact("f", NOW), NOW)
+    fact = await proposals(ledger, add("a"), add("b")).validate(request(value="").to_fact("f", NOW))
     assert (fact.value, fact.text) == ("ab", "acct:42 plan: ab")
 
 
@@ -193,7 +193,7 @@ async def test_validator_may_ask_the_ledger(ledger: Ledger) -> None:
         seen.append(len(await view.as_of(space=fact.space)))
         return fact
 
-    await proposals(ledger, look).validate(request().to_fact("f", NOW), NOW)
+    await proposals(ledger, look).validate(request().to_fact("f", NOW))
     assert seen == [0]
 
 
@@ -205,7 +205,7 @@ async def test_p8_validator_that_edits_in_place_and_raises(ledger: Ledger) -> No
         raise ValueError("no")
 
     fact = request(value={"tags": ["a"]}).to_fact("f", NOW)
-    await error_of(proposals(ledger, vandal).validate(fact, NOW), errors.ValidatorFailed)
+    await error_of(proposals(ledger, vandal).validate(fact), errors.ValidatorFailed)
     assert fact.value == {"tags": ["a"]}
 
 
@@ -217,7 +217,7 @@ async def test_p8_validator_that_keeps_its_value(ledger: Ledger) -> None:
         kept.append({"tags": ["a"]})
         return replace(fact, value=kept[0])
 
-    fact = await proposals(ledger, hoarder).validate(request().to_fact("f", NOW), NOW)
+    fact = await proposals(ledger, hoarder).validate(request().to_fact("f", NOW))
     kept[0]["tags"].append("b")
     assert fact.value == {"tags": ["a"]}
 
@@ -230,7 +230,7 @@ async def test_validator_deadline(ledger: Ledger) -> None:
         return fact
 
     error = await error_of(
-        proposals(ledger, sleeper, deadline=0.01).validate(request().to_fact("f", NOW), NOW),
+        proposals(ledger, sleeper, deadline=0.01).validate(request().to_fact("f", NOW)),
         errors.ValidatorFailed,
     )
     assert (error.validator, error.problem) == ("sleeper", "it did not finish in time")
@@ -258,7 +258,7 @@ async def test_what_a_validator_may_not_change(ledger: Ledger, change: dict[str,
         return replace(fact, **change)
 
     error = await error_of(
-        proposals(ledger, forger).validate(request().to_fact("f", NOW), NOW), errors.ValidatorFailed
+        proposals(ledger, forger).validate(request().to_fact("f", NOW)), errors.ValidatorFailed
     )
     assert error.problem == f"it changed {next(iter(change))}"
 
@@ -280,7 +280,7 @@ async def test_what_a_validator_returns_is_checked(ledger: Ledger, change: dict[
     async def clumsy(fact: Fact, view: Any) -> Fact:
         return replace(fact, **change)
 
-    await error_of(proposals(ledger, clumsy).validate(request().to_fact("f", NOW), NOW), errors.InvalidInput)
+    await error_of(proposals(ledger, clumsy).validate(request().to_fact("f", NOW)), errors.InvalidInput)
 
 
 @pytest.mark.parametrize("answer", [None, "fact", True])
@@ -291,7 +291,7 @@ async def test_validator_must_return_a_fact(ledger: Ledger, answer: Any) -> None
         return answer
 
     error = await error_of(
-        proposals(ledger, forgetful).validate(request().to_fact("f", NOW), NOW), errors.ValidatorFailed
+        proposals(ledger, forgetful).validate(request().to_fact("f", NOW)), errors.ValidatorFailed
     )
     assert error.problem == f"it returned {type(answer).__name__}, not a Fact"
 
@@ -302,7 +302,7 @@ async def test_validators_own_refusal_is_passed_on(ledger: Ledger) -> None:
     async def strict(fact: Fact, view: Any) -> Fact:
         raise errors.InvalidInput(field="value", problem="names a person")
 
-    error = await error_of(proposals(ledger, strict).validate(request().to_fact("f", NOW), NOW))
+    error = await error_of(proposals(ledger, strict).validate(request().to_fact("f", NOW)))
     assert (type(error), error.problem) == (errors.InvalidInput, "names a person")
 
 
@@ -313,7 +313,7 @@ async def test_rewritten_text_meets_the_limits(ledger: Ledger) -> None:
         return replace(fact, text="x" * 11)
 
     error = await error_of(
-        proposals(ledger, longer, text_chars=10).validate(request(text="short").to_fact("f", NOW), NOW),
+        proposals(ledger, longer, text_chars=10).validate(request(text="short").to_fact("f", NOW)),
         errors.TextTooLong,
     )
     assert (error.size, error.unit, error.limit, error.store) == (11, "characters", 10, "store")
@@ -326,7 +326,7 @@ async def test_times_become_utc(ledger: Ledger) -> None:
     async def local(fact: Fact, view: Any) -> Fact:
         return replace(fact, valid_from=fact.valid_from.astimezone(zone))
 
-    fact = await proposals(ledger, local).validate(request().to_fact("f", NOW), NOW)
+    fact = await proposals(ledger, local).validate(request().to_fact("f", NOW))
     assert fact.valid_from == NOW
     assert fact.valid_from.tzinfo is UTC
 
@@ -338,7 +338,7 @@ async def test_nothing_of_a_validators_error_hangs_on_ours(ledger: Ledger) -> No
         raise ValueError(f"bad value {fact.value}")
 
     fact = request(value="canary").to_fact("f", NOW)
-    error = await error_of(proposals(ledger, talkative).validate(fact, NOW), errors.ValidatorFailed)
+    error = await error_of(proposals(ledger, talkative).validate(fact), errors.ValidatorFailed)
     assert error.problem == "it raised ValueError"
     assert (error.__cause__, error.__context__) == (None, None)
 
@@ -366,5 +366,5 @@ async def test_a_validator_whose_time_zone_fails(ledger: Ledger) -> None:
         return replace(fact, valid_from=datetime(2026, 1, 1, tzinfo=Failing()))
 
     fact = request().to_fact("f", NOW)
-    error = await error_of(proposals(ledger, zoned).validate(fact, NOW), errors.InvalidInput)
+    error = await error_of(proposals(ledger, zoned).validate(fact), errors.InvalidInput)
     assert error.field == "valid_from"

@@ -46,6 +46,12 @@ SELECT store, outcome, count(*), min((SELECT e.tx_time FROM custody_sync.events 
 ) due GROUP BY store, outcome
 
 -- name: owed
-SELECT o.store, count(*) FROM custody_sync.owed o JOIN custody_sync.facts f ON f.fact_id = o.fact_id
-WHERE f.valid_to IS NULL
-OR f.valid_to > greatest(%(now)s, (SELECT tx_time FROM custody_sync.head WHERE one = 1)) GROUP BY o.store
+SELECT store, count(*) FILTER (WHERE due_at <= now AND (valid_to IS NULL OR valid_to > now)
+        AND (covered_from IS NULL OR covered_from > now)),
+    count(*) FILTER (WHERE waits), min(due_at) FILTER (WHERE waits)
+FROM (
+    SELECT o.store, o.due_at, f.valid_to, f.covered_from, h.now,
+        o.due_at > h.now AND (f.covered_from IS NULL OR f.covered_from > o.due_at) AS waits
+    FROM custody_sync.owed o JOIN custody_sync.facts f ON f.fact_id = o.fact_id
+    CROSS JOIN (SELECT greatest(%(now)s, tx_time) COLLATE "C" AS now FROM custody_sync.head WHERE one = 1) h
+) o GROUP BY store

@@ -54,7 +54,7 @@ WITH RECURSIVE head AS MATERIALIZED (
 ), facts AS (
     INSERT INTO custody_sync.facts ({fact_columns}, tx_time)
     SELECT f.a, h.seq + f.b, f.c, f.d, f.e, f.f, f.g, f.h, f.i, f.j, f.k, f.l, h.seq + f.m, NULL, NULL,
-        f.n, f.o, c.tx_time
+        f.n, f.o, NULL, c.tx_time
     FROM unnest(%(f1)s::text[], %(f2)s::bigint[], %(f3)s::text[], %(f4)s::text[], %(f5)s::text[],
         %(f6)s::text[], %(f7)s::text[], %(f8)s::text[], %(f9)s::text[], %(f10)s::text[],
         %(f11)s::text[], %(f12)s::text[], %(f13)s::bigint[], %(f16)s::boolean[], %(f17)s::boolean[])

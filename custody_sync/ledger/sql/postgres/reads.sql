@@ -143,9 +143,24 @@ SELECT h.seq, h.tx_time, h.hash, p.* FROM custody_sync.head h LEFT JOIN LATERAL 
 
 -- name: owed
 SELECT o.fact_id, o.store FROM custody_sync.owed o JOIN custody_sync.facts f ON f.fact_id = o.fact_id
-WHERE {where} (o.fact_id, o.store) > (%(after_fact)s, %(after_store)s)
-AND (f.valid_to IS NULL OR f.valid_to > greatest(%(now)s, (SELECT tx_time FROM custody_sync.head WHERE one = 1)))
+CROSS JOIN (SELECT greatest(%(now)s, tx_time) COLLATE "C" AS now FROM custody_sync.head WHERE one = 1) h
+WHERE {where} (o.fact_id, o.store) > (%(after_fact)s, %(after_store)s) AND o.due_at <= h.now
+AND (f.valid_to IS NULL OR f.valid_to > h.now) AND (f.covered_from IS NULL OR f.covered_from > h.now)
 ORDER BY o.fact_id, o.store LIMIT %(limit)s
+
+-- What takes its place when it begins leaves it nothing to be placed for.
+-- name: waiting_owed
+WITH h AS MATERIALIZED (
+    SELECT seq, tx_time, hash, greatest(%(now)s, tx_time) COLLATE "C" AS now FROM custody_sync.head WHERE one = 1
+), page AS MATERIALIZED (
+    SELECT DISTINCT f.seq FROM h CROSS JOIN custody_sync.owed o JOIN custody_sync.facts f ON f.fact_id = o.fact_id
+    WHERE f.seq > %(after)s AND o.due_at > h.now AND (f.covered_from IS NULL OR f.covered_from > o.due_at)
+    ORDER BY f.seq LIMIT %(limit)s
+)
+SELECT h.seq, h.tx_time, h.hash, w.* FROM h LEFT JOIN (
+    SELECT f.seq, o.fact_id, o.store, o.due_at FROM page JOIN custody_sync.facts f USING (seq)
+    JOIN custody_sync.owed o ON o.fact_id = f.fact_id
+) w ON true ORDER BY w.seq, w.store
 
 -- name: unaccounted
 SELECT e.place, c.standing, p.state, p.fact_id
@@ -215,7 +230,8 @@ SELECT h.seq, h.tx_time, h.hash, h.count, i.fact_id,
     (SELECT json_build_array({fact_row}, f.tx_time) FROM custody_sync.facts f WHERE f.fact_id = i.fact_id),
     (SELECT json_agg(json_build_array({placement_row}) ORDER BY p.id)
      FROM custody_sync.placements p WHERE p.fact_id = i.fact_id),
-    (SELECT json_agg(o.store ORDER BY o.store) FROM custody_sync.owed o WHERE o.fact_id = i.fact_id),
+    (SELECT json_agg(json_build_array(o.store, o.due_at) ORDER BY o.store)
+     FROM custody_sync.owed o WHERE o.fact_id = i.fact_id),
     (SELECT json_agg(json_build_array(o.hold_id, o.seq) ORDER BY o.hold_id)
      FROM custody_sync.holds o WHERE o.fact_id = i.fact_id)
 FROM custody_sync.head h LEFT JOIN ids i ON true WHERE h.one = 1 ORDER BY i.fact_id

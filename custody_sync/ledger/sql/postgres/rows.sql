@@ -31,7 +31,7 @@ WITH ids AS MATERIALIZED (
 ), chained AS MATERIALIZED (
     SELECT fact_id COLLATE "C" AS fact_id FROM json_array_elements_text(%(chained)s::json) AS i(fact_id)
 ), named AS MATERIALIZED (
-    SELECT f.seq, f.fact_id, f.root, f.supersedes FROM ids JOIN custody_sync.facts f USING (fact_id)
+    SELECT f.seq, f.fact_id, f.root, f.supersedes, f.effect_seq FROM ids JOIN custody_sync.facts f USING (fact_id)
 ), mine AS MATERIALIZED (
     SELECT n.* FROM chained JOIN named n USING (fact_id)
 ), links AS MATERIALIZED (
@@ -39,6 +39,13 @@ WITH ids AS MATERIALIZED (
         SELECT f.seq FROM custody_sync.facts f
         WHERE f.root = r.root AND f.effect_seq IS NOT NULL AND f.retract_seq IS NULL
         ORDER BY f.effect_seq DESC LIMIT %(size)s
+    ) l UNION SELECT l.seq FROM mine m CROSS JOIN LATERAL (
+        (SELECT f.seq FROM custody_sync.facts f
+         WHERE f.root = m.root AND f.effect_seq <= m.effect_seq AND f.retract_seq IS NULL
+         ORDER BY f.effect_seq DESC LIMIT %(size)s)
+        UNION ALL (SELECT f.seq FROM custody_sync.facts f
+         WHERE f.root = m.root AND f.effect_seq > m.effect_seq AND f.retract_seq IS NULL
+         ORDER BY f.effect_seq LIMIT %(size)s)
     ) l
 ), loaded AS MATERIALIZED (
     SELECT seq FROM named UNION SELECT seq FROM links
@@ -90,7 +97,7 @@ WITH head AS (
     SELECT * FROM unnest(%(f1)s::text[], %(f2)s::bigint[], %(f3)s::text[], %(f4)s::text[], %(f5)s::text[],
         %(f6)s::text[], %(f7)s::text[], %(f8)s::text[], %(f9)s::text[], %(f10)s::text[],
         %(f11)s::text[], %(f12)s::text[], %(f13)s::bigint[], %(f14)s::bigint[],
-        %(f15)s::bigint[], %(f16)s::boolean[], %(f17)s::boolean[], %(f18)s::text[])
+        %(f15)s::bigint[], %(f16)s::boolean[], %(f17)s::boolean[], %(f18)s::text[], %(f19)s::text[])
 )
 INSERT INTO custody_sync.placements ({placement_columns})
 SELECT * FROM unnest(%(p1)s::text[], %(p2)s::text[], %(p3)s::text[], %(p4)s::text[], %(p5)s::text[], %(p6)s::text[],
@@ -106,9 +113,10 @@ WHERE hashtextextended(p.external_id, 0) = hashtextextended(r.external_id, 0)
 -- name: change_facts
 UPDATE custody_sync.facts f SET effect_seq = r.effect_seq, retract_seq = r.retract_seq,
     forget_seq = r.forget_seq, live = r.live, identity_gone = r.identity_gone,
-    space = r.space, subject = r.subject, predicate = r.predicate
+    space = r.space, subject = r.subject, predicate = r.predicate, covered_from = r.covered_from
 FROM json_to_recordset(%(rows)s::json) AS r(seq bigint, effect_seq bigint, retract_seq bigint,
-    forget_seq bigint, live boolean, identity_gone boolean, space text, subject text, predicate text)
+    forget_seq bigint, live boolean, identity_gone boolean, space text, subject text, predicate text,
+    covered_from text)
 WHERE f.seq = r.seq
 
 -- name: settle_owed
@@ -116,8 +124,8 @@ DELETE FROM custody_sync.owed o USING json_to_recordset(%(rows)s::json) AS r(fac
 WHERE o.fact_id = r.fact_id COLLATE "C" AND o.store = r.store COLLATE "C"
 
 -- name: add_owed
-INSERT INTO custody_sync.owed (fact_id, store)
-SELECT fact_id, store FROM json_to_recordset(%(rows)s::json) AS r(fact_id text, store text)
+INSERT INTO custody_sync.owed (fact_id, store, due_at)
+SELECT fact_id, store, due_at FROM json_to_recordset(%(rows)s::json) AS r(fact_id text, store text, due_at text)
 ON CONFLICT DO NOTHING
 
 -- name: release_holds

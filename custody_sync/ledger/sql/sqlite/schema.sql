@@ -1,4 +1,4 @@
--- custody-sync ledger, schema version 3 (SQLite).
+-- custody-sync ledger, schema version 4 (SQLite).
 -- events and sealed are the log; everything else is derived from them in the same transaction,
 -- except settings and notes (leases, reservations, spools), which carry no facts.
 
@@ -61,7 +61,8 @@ CREATE TABLE facts (
     retract_seq   INTEGER,
     forget_seq    INTEGER,
     live          INTEGER NOT NULL,
-    identity_gone INTEGER NOT NULL
+    identity_gone INTEGER NOT NULL,
+    covered_from  TEXT
 );
 CREATE INDEX facts_space ON facts (space);
 CREATE INDEX facts_subject ON facts (subject, predicate);
@@ -98,9 +99,11 @@ CREATE INDEX placements_due ON placements (id) WHERE state = 'due';
 CREATE INDEX placements_gone ON placements (id) WHERE state = 'gone';
 CREATE INDEX placements_until ON placements (until) WHERE until IS NOT NULL;
 
+-- Due once a fact begins; of one whose successor has begun nothing is due.
 CREATE TABLE owed (
     fact_id TEXT NOT NULL,
     store   TEXT NOT NULL,
+    due_at  TEXT NOT NULL,
     PRIMARY KEY (fact_id, store)
 ) WITHOUT ROWID;
 
