@@ -143,7 +143,12 @@ async def test_l7_a_ledger_from_before_the_blocks_is_given_them(
     else:
         schema = ledger_url.rpartition("schema=")[2]
         async with book.ledger._storage._pool.connection() as server:
-            await server.execute(f"DROP TABLE {schema}.blocks".encode())
+            for newer in (
+                f"DROP TABLE {schema}.blocks",
+                f"ALTER TABLE {schema}.facts DROP COLUMN covered_from",
+                f"ALTER TABLE {schema}.owed DROP COLUMN due_at",
+            ):
+                await server.execute(newer.encode())
             await server.execute(f"UPDATE {schema}.settings SET value = '1' WHERE name = 'version'".encode())
         await book.ledger.close()
         with pytest.raises(LedgerError, match="older version"):
