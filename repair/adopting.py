@@ -30,7 +30,7 @@ from custody_sync.faultpoints import FaultPoint
 from custody_sync.finishing import together
 from custody_sync.ledger import Assert, Ledger
 from custody_sync.mended import AdoptResult
-from custody_sync.model import Entry, Fact, Placement, PlacementState, Provenance, Standing
+from custody_sync.model import MAX_SKEW, Entry, Fact, Placement, PlacementState, Provenance, Standing
 from custody_sync.placing import Placer
 from custody_sync.ports import Watch
 from custody_sync.proposing import Proposals, read_request
@@ -57,6 +57,7 @@ REMOVED = "an entry with its id was removed before, and a ledger gives no id a s
 ENDED = "its fact does not hold any more; repair removes it"
 PAST = "it was a fact before, which was retracted or forgotten since"
 REWRITTEN = "a validator rewrites its text, which adopting leaves as it is"
+LATER = "it would only be valid from later, and the store serves it now"
 CHANGED = "its text is not the one that was adopted"
 CIRCLES = "the listing comes back to the same entries again and again"
 
@@ -234,7 +235,9 @@ class Adopting:
         except CustodyError as error:
             problem = reason_of(error)
         else:
-            if fact.text == entry.text:
+            if fact.valid_from > now + MAX_SKEW:
+                problem = LATER
+            elif fact.text == entry.text:
                 return Proposed(entry, fact, since)
         # Outside the handler: what a validator raised may quote the text.
         raise NotMapped(problem or REWRITTEN)

@@ -16,6 +16,7 @@ from custody_sync import errors
 from custody_sync.faultpoints import FaultPoint
 from custody_sync.ledger import Repair
 from custody_sync.model import Capability, Entry, Fact, Limits, Provenance
+from custody_sync.repair.adopting import LATER as AHEAD
 from custody_sync.repair.adopting import REMOVED
 from custody_sync.repair.adoption import Adoption
 from custody_sync.testing import MemoryStore
@@ -163,6 +164,20 @@ async def test_a_mapping_may_wait(desk: Desk) -> None:
 
     result = await adopt(desk, space=slow)
     assert (result.adopted, result.refused) == (1, {"the mapping returned int, not an Adoption": 1})
+
+
+async def test_what_a_store_serves_is_valid_now(desk: Desk) -> None:
+    """A mapping may date a fact back, and not ahead: the entry is there and served already."""
+    fill(desk, 2)
+    now = desk.clock.now()
+
+    def dated(entry: Entry) -> Adoption:
+        days = timedelta(days=30 if entry.scope == "0" else -30)
+        return Adoption(space="org", valid_from=now + days)
+
+    result = await adopt(desk, space=dated)
+    assert (result.adopted, list(result.refused)) == (1, [AHEAD])
+    assert [fact.valid_from for fact in await facts(desk)] == [now - timedelta(days=30)]
 
 
 @pytest.mark.parametrize(
