@@ -303,8 +303,11 @@ class Gate(Caller):
                     yield Listed(page, cursor)
         finally:
             if isinstance(rows, AsyncGenerator):
+                unanswered = self.unanswered
                 with contextlib.suppress(StoreError):
                     await self._call("list", self._deadlines.question, rows.aclose)
+                # To end a listing asks the store nothing.
+                self.unanswered = unanswered
 
     async def after_forget(self, entries: Sequence[Entry]) -> tuple[str, ...]:
         """Let the store clean up and say what a deletion leaves behind."""

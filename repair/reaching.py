@@ -16,6 +16,7 @@ from custody_sync.model import format_instant
 from custody_sync.repair.backoff import Backoff
 from custody_sync.repair.findings import Findings
 from custody_sync.repair.lease import Lease
+from custody_sync.repair.listing import Listing
 from custody_sync.results import Retry
 from custody_sync.runtime import Runtime
 from custody_sync.stores import Gate
@@ -126,6 +127,13 @@ class Reach:
         """Take down that a store did not answer; once in a run."""
         if store not in self._down:
             self._down[store] = await self._backoff.failed(store)
+
+    async def saw(self, gate: Gate, listing: Listing) -> None:
+        """Take down whether a store answered when it was listed."""
+        if listing.failed is None:
+            await self.met(gate.name)
+        elif gate.unanswered:
+            await self.missed(gate.name)
 
     def tell(self, findings: Findings) -> None:
         """Say of each store that was left alone why, how much waits there, and when it is tried again."""

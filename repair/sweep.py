@@ -116,6 +116,7 @@ class Sweep:
             findings=self._findings,
             salvaging=salvaging,
         )
+        self._reach = Reach(ledger, self._gates, self._lease, runtime)
         self._draining = Draining(
             ledger=ledger,
             gates=self._gates,
@@ -125,7 +126,7 @@ class Sweep:
             mandate=mandate,
             selection=order.selection,
             allowance=self._allowance,
-            reach=Reach(ledger, self._gates, self._lease, runtime),
+            reach=self._reach,
         )
 
     async def run(self, *, moved: bool = False) -> RepairResult:
@@ -282,6 +283,7 @@ class Sweep:
                 await self._spool.drop_store(gate.name)
                 progress.restart(gate.name)
             await self._list(gate, progress)
+            await self._reach.saw(gate, progress.listings[gate.name])
         await self._check_breaker(progress)
         if self._findings.resumed is not None:
             # What was listed twice stands in the spool once.

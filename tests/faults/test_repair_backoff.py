@@ -196,3 +196,18 @@ async def test_a_job_that_runs_often_leaves_alone_what_is_not_due(desk: Desk) ->
     desk.clock.set((await retries(desk.ledger))["agent"].next_at)
     assert (await desk.repair(only_due=True)).complete
     assert await desk.judge_clean() == set()
+
+
+async def test_a_store_that_cannot_be_listed_is_put_off_as_well(desk: Desk) -> None:
+    """With nothing pending its listing tells that it is down, and that it is back."""
+    fact_id = await desk.written()
+    _stop(desk.stores["agent"])
+    assert not (await desk.repair()).complete
+    assert (await retries(desk.ledger))["agent"].failures == 1
+    calls = desk.stores["agent"].calls["list_entries"]
+    assert not (await desk.repair(only_due=True)).complete
+    assert desk.stores["agent"].calls["list_entries"] == calls
+    desk.stores["agent"].faults.allow()
+    assert (await desk.repair()).complete
+    assert await retries(desk.ledger) == {}
+    assert await desk.judge_clean() == {fact_id}
