@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -54,7 +55,7 @@ from custody_sync.ledger.storage import (
 )
 from custody_sync.ledger.whereabouts import Whereabouts
 from custody_sync.model import Erasure, Event, Fact, Head, Page, Placement, PlacementState, Standing
-from custody_sync.runtime import Runtime
+from custody_sync.runtime import Runtime, SystemClock
 
 T = TypeVar("T")
 
@@ -293,8 +294,13 @@ class PostgresStorage:
         return await self._read(self._outstanding.backlog, self._runtime.clock.now())
 
     async def whereabouts(self) -> Whereabouts:
-        """Return which cluster, database and schema it is in, and the server's time."""
-        return await self._read(self._reads.whereabouts)
+        """Return which cluster, database and schema it is in, and the server's time.
+
+        Only this machine's clock can be held against the server's; one that was made up is nobody's.
+        """
+        found = await self._read(self._reads.whereabouts)
+        real = isinstance(self._runtime.clock, SystemClock)
+        return found if real else replace(found, server_time=None)
 
     async def head(self) -> Head:
         """Return the committed head."""

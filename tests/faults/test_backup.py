@@ -14,7 +14,7 @@ from fix_oracle import Oracle, read_log
 from fix_world import AGENT, MEMORIES, ShiftedClock, World, open_world
 
 from custody_sync import AsyncCoordinator, Ledger
-from custody_sync.errors import BreakerOpen
+from custody_sync.errors import BreakerOpen, LedgerRestored
 from custody_sync.ledger import Retract
 from custody_sync.model import Leftover, Outcome
 from custody_sync.runtime import Runtime
@@ -41,7 +41,7 @@ async def write(custody: AsyncCoordinator, n: int, value: str, **more: Any) -> s
 
 
 async def test_a_ledger_put_back_from_a_backup_loses_nothing(database_uri: str, tmp_path: Path) -> None:
-    """The breaker stops the sweep before the first removal; with the right file back nothing is amiss."""
+    """Witness and breaker stop the sweep before the first removal; with the right file all is well again."""
     file, backup, newest = (tmp_path / name for name in ("custody.db", "backup", "newest"))
     with psycopg.connect(database_uri, autocommit=True) as engine:
         oracle = Oracle(tmp_path, engine)
@@ -66,6 +66,9 @@ async def test_a_ledger_put_back_from_a_backup_loses_nothing(database_uri: str, 
                 orphans = [item for item in preview.repaired if item.kind is Leftover.ORPHAN]
                 assert {item.outcome for item in orphans} == {Outcome.PLANNED}
                 assert len(orphans) == 2 * 7
+                with pytest.raises(LedgerRestored):
+                    await custody.repair(**REPAIR)
+                await custody.ledger.witness.accept(await custody.ledger.head())
                 for limit in (None, 13):
                     with pytest.raises(BreakerOpen) as problem:
                         await custody.repair(**REPAIR, max_removals=limit)
@@ -74,6 +77,8 @@ async def test_a_ledger_put_back_from_a_backup_loses_nothing(database_uri: str, 
             assert not [event for event in read_log(tmp_path) if event.kind == "repair"]
             shutil.move(newest, file)
             async with opened(world, file, LATER * 2) as custody:
+                # The old one owed something, and has gone on: its witness has seen what this one never had.
+                await custody.ledger.witness.accept(await custody.ledger.head())
                 mended = await custody.repair(**REPAIR)
                 now = custody.ledger.now()
             assert mended.complete

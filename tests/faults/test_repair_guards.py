@@ -13,7 +13,7 @@ from fix_custody import ACTOR, LATER, Desk, error_of, kinds_of, open_desk
 
 from custody_sync import AsyncCoordinator, Ledger, errors
 from custody_sync.ledger.whereabouts import Whereabouts
-from custody_sync.runtime import Runtime
+from custody_sync.runtime import Runtime, SystemClock
 from custody_sync.testing import ManualClock, MemoryStore
 
 TWENTY = timedelta(minutes=20)
@@ -142,7 +142,7 @@ async def test_a_postgres_ledger_is_where_its_schema_is(schema_url: str) -> None
 async def test_a_postgres_ledger_with_another_time_refuses_to_sweep(schema_url: str, by: timedelta) -> None:
     """A clock that is twenty minutes off the server's, either way, deletes nothing."""
 
-    class Off:
+    class Off(SystemClock):
         def now(self) -> datetime:
             return datetime.now(UTC) + by
 

@@ -194,8 +194,8 @@ async def test_a_sweep_killed_at_random_moments_ends_as_one_that_was_left_alone(
     chance = random.Random(7)
     for nth in range(KILLS):
         # The first half of them while it is still listed: of all moments those are few.
-        most = 20 if nth < KILLS // 2 else 3 * moments // (2 * KILLS)
-        assert killed.sweep(chance.randint(1, most)) == -signal.SIGKILL
+        range_of = (20, 40) if nth < KILLS // 2 else (1, 3 * moments // (2 * KILLS))
+        assert killed.sweep(chance.randint(*range_of)) == -signal.SIGKILL
         _check_recorded(killed, await _recorded(killed))
     assert killed.sweep(0) == 0
     done = killed.log.done
