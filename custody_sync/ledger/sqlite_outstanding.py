@@ -45,8 +45,10 @@ SELECT page.id, {placement} FROM page CROSS JOIN placements r ON r.fact_id = pag
 ORDER BY page.id, r.id
 """
 _COUNT = """
-SELECT p.store, sum({first}) FROM placements p
-WHERE p.state IN ('due', 'gone') {about} GROUP BY p.store ORDER BY p.store
+SELECT p.store, sum({first}) FROM (
+    SELECT id, store, fact_id FROM placements WHERE state = 'due'
+    UNION ALL SELECT id, store, fact_id FROM placements WHERE state = 'gone'
+) p WHERE true {about} GROUP BY p.store ORDER BY p.store
 """
 # When an entry became due: with the event that took its fact out of the stores, else with the first that
 # names the entry's fact after it was placed, else when it was put on record.
