@@ -98,7 +98,7 @@ class Writer:
         return await self._result(recorded, placements, mandate, event, draft.owes)
 
     def _owes(self, fact: Fact, held: Collection[str] = ()) -> tuple[str, ...]:
-        """Return the stores that are to have a fact once it begins; what begins within minutes is put at once."""
+        """Return the stores that are to have a fact once it begins; what begins within minutes is put now."""
         if fact.valid_from <= self._runtime.clock.now() + MAX_SKEW:
             return ()
         return tuple(name for name in self._gates if name not in held)
