@@ -68,7 +68,7 @@ class TestCogneeStore(CogneeHooks, StoreContract):
 class TestCogneeStoreInOneDataset(CogneeHooks, StoreContract):
     """A blocking client with an API key; all spaces in one dataset, kept apart by a tag."""
 
-    many = 330
+    many, crowd = 330, 121
 
     @pytest.fixture
     def store(self) -> Iterator[CogneeStore]:
@@ -85,7 +85,7 @@ class TestCogneeStoreInOneDataset(CogneeHooks, StoreContract):
 class TestCogneeStoreWithoutAccessControl(CogneeHooks, StoreContract):
     """A server on which nobody logs in and one index answers for all datasets."""
 
-    many = 330
+    many, crowd = 330, 121
 
     @pytest.fixture
     async def store(self) -> AsyncIterator[CogneeStore]:

@@ -87,7 +87,7 @@ class TestInMemoryStore(LangGraphHooks, StoreContract):
 class TestInMemoryStoreInOneNamespace(LangGraphHooks, StoreContract):
     """In memory, with an index, all spaces in one namespace: the filter has to keep them apart."""
 
-    many = 330
+    many, crowd = 330, 121
 
     @pytest.fixture
     def store(self) -> LangGraphStore:
@@ -98,7 +98,7 @@ class TestInMemoryStoreInOneNamespace(LangGraphHooks, StoreContract):
 class TestInMemoryStoreWithoutIndex(LangGraphHooks, StoreContract):
     """In memory, without an index: the search serves in its own order."""
 
-    many = 330
+    many, crowd = 330, 121
 
     @pytest.fixture
     def store(self) -> LangGraphStore:
@@ -109,7 +109,7 @@ class TestInMemoryStoreWithoutIndex(LangGraphHooks, StoreContract):
 class TestSqliteStore(LangGraphHooks, StoreContract):
     """A SQLite file, called in worker threads."""
 
-    many = 330
+    many, crowd = 330, 121
 
     @pytest.fixture
     def store(self, tmp_path: Path) -> Iterator[LangGraphStore]:
@@ -122,7 +122,7 @@ class TestSqliteStore(LangGraphHooks, StoreContract):
 class TestAsyncSqliteStore(LangGraphHooks, StoreContract):
     """A SQLite file, awaited."""
 
-    many = 330
+    many, crowd = 330, 121
 
     @pytest.fixture
     async def store(self, tmp_path: Path) -> AsyncIterator[LangGraphStore]:
@@ -135,7 +135,7 @@ class TestAsyncSqliteStore(LangGraphHooks, StoreContract):
 class TestThirdPartysStore(LangGraphHooks, StoreContract):
     """A store that is not LangGraph's own and caps its answers, so that it is paged through."""
 
-    many = 330
+    many, crowd = 330, 121
 
     @pytest.fixture
     def store(self) -> LangGraphStore:
@@ -150,7 +150,7 @@ class TestThirdPartysStore(LangGraphHooks, StoreContract):
 class TestSqliteStoreWithIndex(LangGraphHooks, StoreContract):
     """A SQLite file with a vector index."""
 
-    many = 330
+    many, crowd = 330, 121
 
     @pytest.fixture
     def store(self, tmp_path: Path) -> Iterator[LangGraphStore]:
@@ -163,7 +163,7 @@ class TestSqliteStoreWithIndex(LangGraphHooks, StoreContract):
 class TestPostgresStore(LangGraphHooks, StoreContract):
     """Postgres with an HNSW index, called in worker threads through a pool."""
 
-    many = 330
+    many, crowd = 330, 121
 
     @pytest.fixture
     def store(self, database_uri: str) -> Iterator[LangGraphStore]:
@@ -189,7 +189,7 @@ class TestAsyncPostgresStore(LangGraphHooks, StoreContract):
 class TestAsyncPostgresStoreExact(LangGraphHooks, StoreContract):
     """Postgres that searches exactly, among the entries of everybody else who uses the database."""
 
-    many = 330
+    many, crowd = 330, 121
 
     @pytest.fixture
     async def store(self, postgres_uri: str) -> AsyncIterator[LangGraphStore]:

@@ -79,7 +79,7 @@ class TestLettaArchives(LettaHooks, StoreContract):
 class TestAsyncLettaArchives(LettaHooks, StoreContract):
     """The asynchronous client, an archive of its own for each space."""
 
-    many = 330
+    many, crowd = 330, 121
 
     def opened(self) -> LettaStore:
         """Return a store over the service."""
@@ -89,7 +89,7 @@ class TestAsyncLettaArchives(LettaHooks, StoreContract):
 class TestLettaOneArchive(LettaHooks, StoreContract):
     """All spaces in one archive of ours."""
 
-    many = 330
+    many, crowd = 330, 121
 
     def opened(self) -> LettaStore:
         """Return a store over the service."""
@@ -99,7 +99,7 @@ class TestLettaOneArchive(LettaHooks, StoreContract):
 class TestLettaAgent(LettaHooks, StoreContract):
     """The archive of an agent that was there before, and keeps memories of its own."""
 
-    many = 330
+    many, crowd = 330, 121
 
     def opened(self) -> LettaStore:
         """Return a store over the service."""

@@ -75,7 +75,7 @@ class TestMemoryClient(HostedHooks, StoreContract):
 class TestAsyncMemoryClient(HostedHooks, StoreContract):
     """The awaited client, over loopback; the full store is listed and swept over the blocking one."""
 
-    many = 330
+    many, crowd = 330, 121
 
     @pytest.fixture
     async def store(self, mem0_api: Mem0Api, mem0_async_client: Any) -> Mem0Store:
@@ -86,7 +86,7 @@ class TestAsyncMemoryClient(HostedHooks, StoreContract):
 class TestOneUserForAllSpaces(HostedHooks, StoreContract):
     """All spaces in one user's memory: the label has to keep them apart."""
 
-    many = 330
+    many, crowd = 330, 121
 
     def adapter(self, api: Mem0Api, client: Any) -> Mem0Store:
         """Wrap a client with a fixed user."""

@@ -130,7 +130,7 @@ class TestMemory(LocalHooks, StoreContract):
 class TestMemoryThatFiltersLate(LocalHooks, StoreContract):
     """Mem0's library on a vector store that filters after its cut, as with FAISS: a part is declared so."""
 
-    many = 330
+    many, crowd = 330, 121
 
     @pytest.fixture
     def store(self, mem0_memory: Any) -> Mem0Store:
@@ -147,7 +147,7 @@ class TestMemoryThatFiltersLate(LocalHooks, StoreContract):
 class TestAsyncMemory(LocalHooks, StoreContract):
     """The asynchronous library, called in threads too: the lock has to outlast whoever asked."""
 
-    many = 330
+    many, crowd = 330, 121
 
     @pytest.fixture
     def store(self, mem0_async_memory: Any) -> Mem0Store:

@@ -144,7 +144,7 @@ class ExistingTableHooks(PgVectorHooks):
 class TestLangChainsTable(ExistingTableHooks, StoreContract):
     """The table of langchain-postgres: text ids, the label in JSON, one collection, vectors of any length."""
 
-    many = 330
+    many, crowd = 330, 121
 
     shape = LANGCHAIN
 
@@ -152,7 +152,7 @@ class TestLangChainsTable(ExistingTableHooks, StoreContract):
 class TestApplicationsTable(ExistingTableHooks, StoreContract):
     """A table with ids that the database gives, the label in columns, a tenant and a required column."""
 
-    many = 330
+    many, crowd = 330, 121
 
     shape = APP
 
@@ -160,7 +160,7 @@ class TestApplicationsTable(ExistingTableHooks, StoreContract):
 class TestMem0sTable(ExistingTableHooks, StoreContract):
     """Mem0's table: uuid ids, the text and the label in one JSON."""
 
-    many = 330
+    many, crowd = 330, 121
 
     shape = MEM0
 
@@ -194,7 +194,7 @@ class TestPgVectorStoreWithHnsw(PgVectorHooks, StoreContract):
 class TestPgVectorStoreWithHalfvec(TestPgVectorStoreWithHnsw):
     """Vectors of half precision under an HNSW index on Euclidean distance."""
 
-    many = 330
+    many, crowd = 330, 121
 
     vector_type = "halfvec"
     distance = "l2"

@@ -88,7 +88,7 @@ class AsyncZepHooks(ZepHooks):
 class TestAsyncZep(AsyncZepHooks, StoreContract):
     """`AsyncZep`, awaited, all spaces in one graph: the filter has to keep them apart."""
 
-    many = 330
+    many, crowd = 330, 121
 
     graph = "memories"
 
@@ -96,7 +96,7 @@ class TestAsyncZep(AsyncZepHooks, StoreContract):
 class TestZepAsItIs(AsyncZepHooks, StoreContract):
     """`AsyncZep` on a service that keeps summaries, merges equal facts and forgets idempotency keys."""
 
-    many = 330
+    many, crowd = 330, 121
 
     own_keys = False
 
