@@ -18,12 +18,13 @@ from psycopg import AsyncConnection
 from psycopg.pq.abc import PGresult
 
 from custody_sync.errors import Refused
+from custody_sync.ledger import rows as places
 from custody_sync.ledger.chain import FORMAT, Prepared
 from custody_sync.ledger.drafts import Assert
 from custody_sync.ledger.postgres_rows import Rows, columns_of, prefilled
 from custody_sync.ledger.postgres_sql import statements
 from custody_sync.ledger.postgres_wire import BEGIN, COMMIT, Call, Statement, array, last, quoted, results
-from custody_sync.ledger.rows import BLOCK_BITS, MAX_PLACEMENTS
+from custody_sync.ledger.rows import MAX_PLACEMENTS
 from custody_sync.ledger.rules import Group
 from custody_sync.ledger.state import Appended, Position, State
 from custody_sync.model import format_instant, read_instant
@@ -61,7 +62,7 @@ class Plain:
     """
 
     def __init__(self, schema: str, rows: Rows) -> None:
-        parts = {"bits": str(BLOCK_BITS), "most": str(MAX_PLACEMENTS), "version": str(FORMAT)}
+        parts = {"most": str(MAX_PLACEMENTS), "version": str(FORMAT)}
         self._sql = {
             name: Statement.read(name, prefilled(text, **parts))
             for name, text in statements("plain.sql", schema).items()
@@ -86,6 +87,7 @@ class Plain:
             **columns_of(group),
             "now": format_instant(now),
             "count": len(drafts),
+            "bits": places.BLOCK_BITS,
             "starts": array(quoted(each.start) for each in drafts),
             "ends": array(quoted(each.end) for each in drafts),
         }

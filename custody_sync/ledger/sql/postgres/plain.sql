@@ -49,7 +49,7 @@ WITH RECURSIVE head AS MATERIALIZED (
     FROM unnest(%(c1)s::text[], %(c2)s::text[], %(c3)s::bigint[]) AS c(fact_id, standing, place) CROSS JOIN head h
 ), blocks AS (
     INSERT INTO custody_sync.blocks (block, changed)
-    SELECT c.seq >> {bits}, max(c.seq) FROM chain c WHERE c.place > 0 GROUP BY 1
+    SELECT c.seq >> %(bits)s::integer, max(c.seq) FROM chain c WHERE c.place > 0 GROUP BY 1
     ON CONFLICT (block) DO UPDATE SET changed = excluded.changed
 ), facts AS (
     INSERT INTO custody_sync.facts ({fact_columns}, tx_time)
