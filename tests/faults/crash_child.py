@@ -18,6 +18,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import psycopg
 from fix_world import EMBED, ShiftedClock, World, open_world
 
 from custody_sync import AsyncCoordinator, Ledger
@@ -61,6 +62,7 @@ class Victim:
     world: World
     runtime: Runtime
     tell: Callable[[dict[str, Any]], None]
+    uri: str
     ids: dict[str, str] = field(default_factory=dict)
 
     async def write(self, name: str, value: str, **more: Any) -> str:
@@ -154,6 +156,22 @@ async def prepare_mess(v: Victim) -> dict[str, str]:
     await v.leave(orphan, "nobody")
     await v.leave(ids["old"], "stray")
     return ids | {"orphan": orphan}
+
+
+async def prepare_drift(v: Victim) -> dict[str, str]:
+    """Let a store drift: one entry is lost, one has another text, one another label; and leave an orphan."""
+    ids = {name: await v.write(name, "silver") for name in ("lost", "edited", "relabelled")}
+    orphan = v.runtime.ids.fact_id(v.runtime.clock.now())
+    await v.leave(orphan, "nobody")
+    change = (
+        "delete from memories where fact_id = %(lost)s",
+        "update memories set text = 'edited' where fact_id = %(edited)s",
+        "update memories set space = 'elsewhere' where fact_id = %(relabelled)s",
+    )
+    async with await psycopg.AsyncConnection.connect(v.uri, autocommit=True) as connection:
+        for statement in change:
+            await connection.execute(statement, ids)
+    return await prepare(v) | ids | {"orphan": orphan}
 
 
 # --- the operations -------------------------------------------------------------------------
@@ -251,6 +269,19 @@ async def repair(v: Victim) -> None:
     v.tell({"complete": result.complete, "result": repr(result)})
 
 
+async def reconcile(v: Victim) -> None:
+    """Mend whatever differs."""
+    result = await v.custody.reconcile(actor=CLERK, fix="all", max_removals=100)
+    v.tell({"complete": result.complete, "result": repr(result)})
+
+
+async def compare(v: Victim) -> None:
+    """Mend what a killed reconciliation left, and say how much differs after that."""
+    await v.custody.reconcile(actor=CLERK, fix="all", max_removals=100)
+    result = await v.custody.reconcile(actor=CLERK)
+    v.tell({"differs": len(result.differences)})
+
+
 Work = Callable[[Victim], Awaitable[Any]]
 OPERATIONS: dict[str, tuple[Work, Work]] = {
     "write": (prepare, write),
@@ -266,6 +297,7 @@ OPERATIONS: dict[str, tuple[Work, Work]] = {
     "forget_where": (prepare_secret, forget_where),
     "expire": (prepare_secret, expire),
     "repair": (prepare_mess, repair),
+    "reconcile": (prepare_drift, reconcile),
 }
 """By name: what it finds, and what it does."""
 
@@ -276,6 +308,9 @@ OPERATIONS: dict[str, tuple[Work, Work]] = {
 async def obey(order: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> None:
     """Prepare, perform, or clean up after one operation, as the order says."""
     before, work = OPERATIONS[order["operation"]]
+    # Each case has the same ledger put back, and a witness of them all would take it for a restored one.
+    folder = Path(order["ledger"].removeprefix("sqlite:///")).parent
+    os.environ["CUSTODY_SYNC_WITNESS"] = str(folder / "witness")
     recording, plan = RecordingHook(), FaultPlan()
     if order.get("kill"):
         crash = Crash.parse(order["kill"])
@@ -288,7 +323,7 @@ async def obey(order: dict[str, Any], tell: Callable[[dict[str, Any]], None]) ->
         await Ledger.open(order["ledger"], create=step == "prepare", runtime=runtime) as ledger,
         AsyncCoordinator(ledger, stores=world.stores, runtime=runtime) as custody,
     ):
-        victim = Victim(custody, ledger, world, runtime, tell, order.get("ids", {}))
+        victim = Victim(custody, ledger, world, runtime, tell, order["uri"], order.get("ids", {}))
         if step == "prepare":
             tell({"ids": await before(victim), "ledger_id": ledger.ledger_id})
         elif step == "perform":
@@ -301,6 +336,8 @@ async def obey(order: dict[str, Any], tell: Callable[[dict[str, Any]], None]) ->
             await repair(victim)
             if order["operation"] == "forget_where":
                 await certify(victim)
+            if order["operation"] == "reconcile":
+                await compare(victim)
             victim.tell_residue(order)
             if order["operation"] == "write_keyed":
                 await write_keyed(victim)

@@ -47,6 +47,7 @@ OPERATIONS = (
     "forget_where",
     "expire",
     "repair",
+    "reconcile",
 )
 LANES = 2
 BEFORE, LATER = -30 * 60, 11 * 60
@@ -308,6 +309,9 @@ class Matrix:
             new = told.asserted.keys() - set(template.kept)
             assert len(new) == 2, "the key was used for two facts"
             assert again in believed, "a repeated keyed write answered with something else"
+        if template.operation == "reconcile":
+            assert mended.all("differs") == [0], "a second comparison finds something"
+            assert template.ids["orphan"] in told.repaired
         if template.operation == "repair":
             assert template.ids["orphan"] in told.repaired
             assert template.ids["secret"] in told.forgotten
