@@ -186,4 +186,4 @@ async def test_bad_questions_are_refused(book: Book) -> None:
         lambda: book.ledger.lacking("x\x00"),
     ):
         with pytest.raises(InvalidInput):
-            await call()  # type: ignore[operator]
+            await call()
