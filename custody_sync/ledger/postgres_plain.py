@@ -8,6 +8,7 @@ and commits. Nobody waits there for a client to be scheduled, to think, or to an
 
 from __future__ import annotations
 
+import asyncio
 import select
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,6 +32,9 @@ from custody_sync.model import format_instant, read_instant
 
 _APPENDED = 3
 """Which of a message's results says what was appended."""
+PATIENCE = 0.15
+"""Seconds from the reading of the clock to the lock, at most: an event is dated by it, and so is a placement's
+age taken. Whoever is later asks the clock again, under the lock."""
 
 
 class _Ahead(Group):
@@ -62,7 +66,11 @@ class Plain:
     """
 
     def __init__(self, schema: str, rows: Rows) -> None:
-        parts = {"most": str(MAX_PLACEMENTS), "version": str(FORMAT)}
+        parts = {
+            "most": str(MAX_PLACEMENTS),
+            "version": str(FORMAT),
+            "patience": str(int(PATIENCE * 1000)),
+        }
         self._sql = {
             name: Statement.read(name, prefilled(text, **parts))
             for name, text in statements("plain.sql", schema).items()
@@ -70,8 +78,21 @@ class Plain:
         self._before = (BEGIN, self._sql["patience"].call({}), rows.lock)
         self.prepare = "; ".join(statement.prepare() for statement in self._sql.values()).encode()
 
-    def attempt(self, drafts: Sequence[Prepared], now: datetime) -> Attempt | None:
-        """Return what appends a group; None where it is not plain, or a rule refuses some of it already."""
+    async def ahead(self, conn: AsyncConnection[Any]) -> float:
+        """Return how far the server's clock is ahead of the event loop's."""
+        asked = asyncio.get_running_loop().time()
+        cursor = await conn.execute(self._sql["clock"].given.encode())
+        (read,) = await cursor.fetchone() or (0,)
+        return float(read) - asked
+
+    def attempt(self, drafts: Sequence[Prepared], now: datetime, until: float) -> Attempt | None:
+        """Return what appends a group; None where it is not plain, or a rule refuses some of it already.
+
+        Args:
+            drafts: the group.
+            now: the ledger's clock.
+            until: the server's time from when on that clock was read too long ago.
+        """
         if not all(isinstance(each.draft, Assert) and each.draft.fact.supersedes is None for each in drafts):
             return None
         group = _Ahead(State(), Position(0, None, ""), now)
@@ -86,6 +107,7 @@ class Plain:
         values = {
             **columns_of(group),
             "now": format_instant(now),
+            "until": repr(until),
             "count": len(drafts),
             "bits": places.BLOCK_BITS,
             "starts": array(quoted(each.start) for each in drafts),

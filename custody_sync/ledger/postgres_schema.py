@@ -31,6 +31,8 @@ Settings = dict[str, bytes]
 _SESSION = (
     "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off; "
     "SET plan_cache_mode = force_generic_plan; SET lock_timeout = '30s'; "
+    # Under the lock each statement has to see what the lock's last holder left.
+    "SET default_transaction_isolation = 'read committed'; "
     "SET idle_in_transaction_session_timeout = '60s'"
 )
 

@@ -22,7 +22,7 @@ from custody_sync.faultpoints import FaultPoint
 from custody_sync.ledger.chain import Prepared
 from custody_sync.ledger.checks import check_calendar
 from custody_sync.ledger.postgres_errors import is_cut, is_lost, ledger_errors
-from custody_sync.ledger.postgres_plain import Plain, is_quiet
+from custody_sync.ledger.postgres_plain import PATIENCE, Plain, is_quiet
 from custody_sync.ledger.postgres_pool import Pool
 from custody_sync.ledger.postgres_rows import Rows, check_keys, read_loaded, read_row
 from custody_sync.ledger.postgres_wire import COMMIT, Call, execute
@@ -51,6 +51,7 @@ class Writer:
         self._plain = plain
         self._runtime = runtime
         self._conn: AsyncConnection[Any] | None = None
+        self._ahead = 0.0
         self._turn = asyncio.Lock()
 
     async def commit(self, drafts: Sequence[Prepared]) -> list[Any]:
@@ -62,7 +63,8 @@ class Writer:
             return results
 
     async def _commit(self, drafts: Sequence[Prepared]) -> list[Any]:
-        attempt = self._plain.attempt(drafts, self._now())
+        until = asyncio.get_running_loop().time() + self._ahead + PATIENCE
+        attempt = self._plain.attempt(drafts, self._now(), until)
         if attempt is None or self._conn is None or not is_quiet(self._conn):
             return await self._decide(drafts)
         self._runtime.reach(FaultPoint.BEFORE_COMMIT)
@@ -78,6 +80,8 @@ class Writer:
         else:
             if appended is not None:
                 return list(appended)
+            # One of the two clocks may have been set.
+            self._ahead = await self._plain.ahead(self._conn)
         return await self._decide(drafts)
 
     async def _settle(self, drafts: Sequence[Prepared]) -> list[Any]:
@@ -178,6 +182,7 @@ class Writer:
             conn.prepare_threshold = None
             try:
                 await conn.execute(self._rows.prepare + b"; " + self._plain.prepare)
+                self._ahead = await self._plain.ahead(conn)
             except BaseException:
                 await self._drop()
                 raise

@@ -18,7 +18,7 @@ from custody_sync import errors
 from custody_sync.errors import OutcomeUnknown
 from custody_sync.faultpoints import FaultPoint
 from custody_sync.ledger.chain import seal
-from custody_sync.ledger.postgres_plain import Plain
+from custody_sync.ledger.postgres_plain import PATIENCE, Plain
 from custody_sync.ledger.state import Appended
 from custody_sync.ledger.storage import Way
 
@@ -177,10 +177,10 @@ async def test_whoever_waits_too_long_for_the_lock_asks_the_clock_again(
     draft = book.state(held=[("s", "e-1")])
     with lock():
         waiting = asyncio.create_task(book.append(draft))
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.05)
         book.later(minutes=6)
-        # The message gives up after two seconds, and the rules wait for the lock.
-        await asyncio.sleep(2.2)
+        # The message gives up, and the rules wait for the lock.
+        await asyncio.sleep(2 * PATIENCE)
     with pytest.raises(errors.StalePlacement):
         await waiting
     assert (messages.appended, messages.declined) == (0, 0)
@@ -241,7 +241,7 @@ async def test_a_cancelled_message_is_dropped_with_its_connection(book: Book, lo
     before = writer._conn
     with lock():
         sending = asyncio.create_task(writer.commit([book.ledger._prepare(draft)]))
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(PATIENCE / 3)
         sending.cancel()
         with pytest.raises(asyncio.CancelledError):
             await sending
@@ -251,3 +251,46 @@ async def test_a_cancelled_message_is_dropped_with_its_connection(book: Book, lo
     event = await book.append(draft)
     assert await book.append(draft) == event
     assert (await book.ledger.head()).seq == 2
+
+
+async def test_a_message_that_comes_late_is_declined_and_the_clock_asked_again(
+    book: Book, messages: Messages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that was stopped between its clock and its message appends nothing by that clock."""
+    draft, send = book.state(held=[("s", "e-1")]), Plain.send
+
+    async def stopped(self: Plain, conn: Any, attempt: Any) -> list[Appended] | None:
+        monkeypatch.setattr(Plain, "send", send)
+        await asyncio.sleep(1.5 * PATIENCE)
+        book.later(minutes=6)
+        return await send(self, conn, attempt)
+
+    monkeypatch.setattr(Plain, "send", stopped)
+    with pytest.raises(errors.StalePlacement):
+        await book.append(draft)
+    assert (messages.appended, messages.declined) == (0, 1)
+    await book.add()
+    assert messages.appended == 1
+
+
+@pytest.mark.parametrize("isolation", ["serializable", "repeatable read"])
+async def test_the_servers_own_isolation_changes_nothing(
+    schema_url: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch, isolation: str
+) -> None:
+    """Under the lock every statement sees what the last holder left, whatever the default is."""
+    monkeypatch.setenv(
+        "PGOPTIONS", f"-c default_transaction_isolation={isolation.replace(' ', chr(92) + ' ')}"
+    )
+    books = [
+        await open_book(tmp_path / name, url=schema_url, witness=False, prefix=f"{name}-") for name in "abc"
+    ]
+    try:
+        ids = await asyncio.gather(*(each.add(value=n) for n in range(15) for each in books))
+        holds = [books[n % 3].append(books[n % 3].hold(fact_id)) for n, fact_id in enumerate(ids)]
+        events = await asyncio.gather(*holds)
+    finally:
+        for each in books[1:]:
+            await each.ledger.close()
+    assert len(events) == 45
+    assert (await books[0].ledger.head()).seq == 90
+    await books[0].ledger.close()

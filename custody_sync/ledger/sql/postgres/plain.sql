@@ -2,13 +2,18 @@
 
 -- Whoever waits longer goes by a clock that was read too long ago.
 -- name: patience
-SELECT set_config('lock_timeout', '2000', true)
+SELECT set_config('lock_timeout', '{patience}ms', true)
+
+-- name: clock
+SELECT extract(epoch FROM clock_timestamp())
 
 -- Places of the log are those of an empty ledger, and move behind its head here; so do times, and the chain.
--- Nothing is written, and no row is found, where one of the names is on record or something stops the ledger.
+-- Nothing is written, and no row is found, where one of the names is on record, something stops the ledger,
+-- or the message came late: then its sender's clock was read too long ago as well.
 -- name: append
 WITH RECURSIVE head AS MATERIALIZED (
     SELECT seq, tx_time, hash FROM custody_sync.head WHERE one = 1 AND coalesce(tx_time, '') < '9999'
+    AND extract(epoch FROM clock_timestamp()) < %(until)s::double precision
     AND NOT EXISTS (SELECT FROM custody_sync.events WHERE event_id = ANY (%(e2)s::text[]))
     AND NOT EXISTS (SELECT FROM custody_sync.claims WHERE fact_id = ANY (%(e3)s::text[]))
     AND NOT EXISTS (SELECT FROM custody_sync.notes WHERE topic = 'moved')
