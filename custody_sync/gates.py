@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from custody_sync.errors import InvalidInput, InvalidStore
+from custody_sync.ledger.storage import BEYOND
 from custody_sync.ports import Store
 from custody_sync.runtime import Runtime
 from custody_sync.stores import Deadlines, Gate, Superseded
@@ -31,6 +32,8 @@ def open_gates(
     if deadlines.lease <= deadlines.listing:
         problem = "lease must be longer than listing: a sweep renews it between two pages"
         raise InvalidInput(field="deadlines", problem=problem)
+    if deadlines.lease > BEYOND.total_seconds():
+        raise InvalidInput(field="deadlines", problem="lease must be an hour at most")
     gates: dict[str, Gate] = {}
     if not isinstance(stores, Iterable):
         raise InvalidInput(field="stores", problem=f"must be a list of stores, not {type(stores).__name__}")

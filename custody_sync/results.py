@@ -272,7 +272,9 @@ class RepairResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastSweep:
-    """What the last finished sweep of a ledger came to, as the ledger's notes keep it.
+    """What the last finished sweep of all stores and spaces came to, as the ledger's notes keep it.
+
+    A sweep of some stores, of one space, of part of a listing, or up to an earlier instant is none.
 
     `scanned`, `orphans` and `strays` count by store what was listed and what had to go, `removed` what
     of that went and was seen gone.

@@ -58,11 +58,15 @@ class Backoff:
 
 
 async def retries(ledger: Ledger) -> Mapping[str, Retry]:
-    """Return by store when it is tried again; a store that answered the last time is not among them."""
+    """Return by store when it is tried again; a store that answered the last time is not among them.
+
+    One whose turn would come later than after the longest wait is none: the clock has gone back since.
+    """
+    latest = ledger.now() + LONGEST
     found: dict[str, Retry] = {}
     for note in await ledger.notes(TOPIC):
         retry = _read(note.value, note.since)
-        if retry is not None:
+        if retry is not None and retry.next_at <= latest:
             found[note.key] = retry
     return found
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from custody_sync.errors import SweepRunning
 from custody_sync.finishing import together
 from custody_sync.ledger import Ledger
-from custody_sync.ledger.storage import Note
+from custody_sync.ledger.storage import LEASED, Note
 from custody_sync.model import format_instant
 from custody_sync.runtime import Runtime
 
@@ -89,4 +89,4 @@ async def holder(ledger: Ledger) -> Note | None:
 
 
 def _stands(note: Note, ledger: Ledger) -> bool:
-    return note.expires_at is None or note.expires_at > ledger.now()
+    return note.expires_at is None or ledger.now() < note.expires_at <= ledger.now() + LEASED

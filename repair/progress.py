@@ -17,13 +17,14 @@ from typing import Any
 from custody_sync.canonical import canonical
 from custody_sync.ledger import Ledger
 from custody_sync.ledger.storage import Note
-from custody_sync.model import Outcome, format_instant, read_instant
+from custody_sync.model import MAX_SKEW, Outcome, format_instant, read_instant
 from custody_sync.results import Asked, Removal
 
 TOPIC = "verify"
 UNPROVEN = "verify-unproven"
 KEPT = timedelta(days=7)
-"""After so long an answer says little about now: a run is not gone on with, and its notes are dropped."""
+"""After so long an answer says little about now: a run is not gone on with, and its notes are dropped.
+So is one from ahead: the clock has gone back since."""
 NAMED = 1000
 """More answers that prove nothing are only counted."""
 
@@ -81,7 +82,7 @@ class Record:
         found: list[tuple[datetime, Progress]] = []
         stale: list[str] = []
         for note in await self._ledger.notes(TOPIC, limit=1000):
-            if note.since + KEPT < self._ledger.now():
+            if not -MAX_SKEW <= self._ledger.now() - note.since <= KEPT:
                 stale.append(note.key)
             elif note.key.startswith(f"{self._prefix}.") and (progress := _read(note)) is not None:
                 found.append((note.since, progress))

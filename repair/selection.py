@@ -42,6 +42,10 @@ class Selection:
         """Tell whether nothing is left out."""
         return self.stores is None and self.space is None and self.part is None
 
+    def whole(self, stores: Iterable[str]) -> bool:
+        """Tell whether nothing is left out of what these stores hold."""
+        return self.space is None and self.part is None and all(map(self.has_store, stores))
+
     def has_store(self, name: str) -> bool:
         """Tell whether a store is in it, configured or not."""
         if self.part is not None and name != self.part.store:

@@ -97,6 +97,7 @@ class Sweep:
     ) -> None:
         self._ledger = ledger
         self._gates = {name: gate for name, gate in gates.items() if order.selection.has_store(name)}
+        self._whole = order.before is None and order.selection.whole(gates)
         self._notebooks = notebooks
         self._finishing = finishing
         self._runtime = runtime
@@ -261,7 +262,9 @@ class Sweep:
         findings.erasure = await self._ledger.erase()
         if await self._notebooks.are_due():
             findings.erasure = Erasure.PENDING
-        await note_last(self._ledger, findings.last(self._ledger.now()))
+        if self._whole:
+            # A part says nothing of how all of it stands.
+            await note_last(self._ledger, findings.last(self._ledger.now()))
 
     async def _drop(self) -> None:
         await self._ledger.drop_notes(RUN)

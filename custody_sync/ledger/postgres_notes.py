@@ -13,7 +13,7 @@ from custody_sync.canonical import is_text
 from custody_sync.ledger.answers import mark_of, note_of
 from custody_sync.ledger.postgres_rows import as_json, check_key
 from custody_sync.ledger.postgres_sql import statements
-from custody_sync.ledger.storage import MOVED, Mark, Note
+from custody_sync.ledger.storage import BEYOND, LEASED, MOVED, Mark, Note
 from custody_sync.model import format_instant
 
 Due = tuple[str, str, str, str]
@@ -42,7 +42,7 @@ class Notes:
         now: datetime,
         name: str,
     ) -> Note:
-        """Set a note unless another holder's has not lapsed; return the one that stands."""
+        """Set a note unless another holder's has not lapsed and is not void; return the one that stands."""
         check_key("key", key, topic)
         wanted = {
             "topic": topic,
@@ -51,6 +51,7 @@ class Notes:
             "holder": holder,
             "now": format_instant(now),
             "expires_at": None if ttl is None else format_instant(now + ttl),
+            "void": None if ttl is None else format_instant(now + ttl + BEYOND),
         }
         while True:
             for statement in ("acquire", "standing"):
@@ -144,7 +145,8 @@ class Notes:
 
     async def is_leased(self, conn: AsyncConnection[Any], now: datetime) -> bool:
         """Tell whether somebody holds a lease, and may thus be at work on notes."""
-        row = await (await conn.execute(self._sql["leased"], {"now": format_instant(now)})).fetchone()
+        asked = {"now": format_instant(now), "void": format_instant(now + LEASED)}
+        row = await (await conn.execute(self._sql["leased"], asked)).fetchone()
         return bool(row is not None and row[0])
 
     async def files(self, conn: AsyncConnection[Any], tables: Sequence[str]) -> list[int]:

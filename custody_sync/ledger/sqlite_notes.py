@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from custody_sync.ledger.answers import mark_of, note_of
-from custody_sync.ledger.storage import MOVED, Identity, Mark, Note, Way
+from custody_sync.ledger.storage import BEYOND, LEASED, MOVED, Identity, Mark, Note, Way
 from custody_sync.model import format_instant
 
 _NOTE = "topic, key, value, holder, since, expires_at"
@@ -29,12 +29,14 @@ def acquire(
     ttl: timedelta | None,
     now: datetime,
 ) -> Note:
-    """Set a note unless another holder's has not lapsed; return the one that stands."""
+    """Set a note unless another holder's has not lapsed and is not void; return the one that stands."""
     row = conn.execute(f"SELECT {_NOTE} FROM notes WHERE topic = ? AND key = ?", (topic, key)).fetchone()
     standing = None if row is None else note_of(row)
     mine = standing is not None and standing.holder == holder
-    if standing is not None and not mine and (standing.expires_at is None or standing.expires_at > now):
-        return standing
+    if standing is not None and not mine:
+        ends = standing.expires_at
+        if ends is None or (now < ends and (ttl is None or ends <= now + ttl + BEYOND)):
+            return standing
     since = standing.since if standing is not None and mine else now
     expires_at = None if ttl is None else now + ttl
     note = Note(topic=topic, key=key, value=value, holder=holder, since=since, expires_at=expires_at)
@@ -109,5 +111,6 @@ def naming(conn: sqlite3.Connection, fact_ids: Sequence[str]) -> list[tuple[str,
 
 def leased(conn: sqlite3.Connection, now: datetime) -> bool:
     """Tell whether somebody holds a lease, and may thus be at work on notes."""
-    query = "SELECT 1 FROM notes WHERE topic = 'lease' AND expires_at > ? LIMIT 1"
-    return conn.execute(query, (format_instant(now),)).fetchone() is not None
+    query = "SELECT 1 FROM notes WHERE topic = 'lease' AND expires_at > ? AND expires_at <= ? LIMIT 1"
+    between = (format_instant(now), format_instant(now + LEASED))
+    return conn.execute(query, between).fetchone() is not None

@@ -253,6 +253,11 @@ class Storage(OutstandingStorage, Protocol):
         ...
 
 
+BEYOND = timedelta(hours=1)
+"""A note that lapses so much later than its whole term from now is void: the clock that set it has gone back
+since. It is more than the clocks of two machines, or the terms that they are told, are apart."""
+LEASED = 2 * BEYOND
+"""The same of a sweep's lease, where nobody knows its term; that is an hour at most."""
 MOVED = "moved"
 """The topic of the one note that is a ledger's mark."""
 ERASURE = "erasure"

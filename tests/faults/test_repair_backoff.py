@@ -211,3 +211,15 @@ async def test_a_store_that_cannot_be_listed_is_put_off_as_well(desk: Desk) -> N
     assert (await desk.repair()).complete
     assert await retries(desk.ledger) == {}
     assert await desk.judge_clean() == {fact_id}
+
+
+async def test_a_turn_set_by_a_clock_that_went_back_is_void(desk: Desk) -> None:
+    """A store is tried at once where its turn would come later than after the longest wait."""
+    await _left_behind(desk, 5)
+    now = desk.clock.now()
+    desk.clock.set(now + timedelta(days=365))
+    await Backoff(desk.ledger, desk.runtime).failed("agent")
+    desk.clock.set(now)
+    assert await retries(desk.ledger) == {}
+    desk.stores["agent"].faults.allow()
+    assert (await desk.repair(only_due=True)).complete

@@ -40,3 +40,15 @@ async def test_the_last_comparison_is_kept(desk: Desk) -> None:
         )
         await note_last_reconcile(desk.ledger, kept)
         assert (await desk.custody.status()).last_reconcile == kept
+
+
+async def test_a_sweep_of_a_part_is_not_the_last_one(desk: Desk) -> None:
+    """One of a space, of some stores or up to an earlier instant says nothing of all of it."""
+    await desk.written()
+    for part in ({"space": "no:such"}, {"stores": ["agent"]}, {"before": desk.clock.now() - LATER}):
+        assert (await desk.repair(**part)).complete  # type: ignore[arg-type]  # as named
+        assert (await desk.custody.status()).last_sweep is None
+    assert (await desk.repair(stores=["agent", "memories"])).complete
+    last = (await desk.custody.status()).last_sweep
+    assert last is not None
+    assert set(last.scanned) == {"agent", "memories"}

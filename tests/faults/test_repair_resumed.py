@@ -393,6 +393,8 @@ async def test_a_lease_is_as_long_as_it_was_told_to_be(tmp_path: Path) -> None:
         assert (await desk.repair()).complete
         with pytest.raises(errors.InvalidInput, match="lease must be longer than listing"):
             desk.coordinator(deadlines=Deadlines(listing=5.0, lease=5.0))
+        with pytest.raises(errors.InvalidInput, match="an hour at most"):
+            desk.coordinator(deadlines=Deadlines(lease=3601.0))
 
 
 async def _nothing(*args: object, **more: object) -> None:

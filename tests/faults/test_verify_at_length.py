@@ -135,12 +135,19 @@ async def test_more_unproven_answers_than_are_named_are_counted(
     assert len(told.removals) == result.asked == 16
 
 
-async def test_an_old_run_is_dropped(desk: Desk) -> None:
-    """What was asked more than a week ago says little about now, and its notes do not stay for ever."""
+@pytest.mark.parametrize("how", ["old", "ahead"])
+async def test_an_old_run_is_dropped(desk: Desk, how: str) -> None:
+    """What was asked a week ago, or by a clock that went back since, is not gone on with and does not stay."""
+    if how == "ahead":
+        begun = desk.clock.now()
+        desk.clock.advance(timedelta(days=365))
     await _retracted(desk, 8)
     with pytest.raises(Stopped):
         await desk.verify(tell=Told(stop_at=9))
-    desk.clock.advance(progress.KEPT + MINUTE)
+    if how == "ahead":
+        desk.clock.set(begun)
+    else:
+        desk.clock.advance(progress.KEPT + MINUTE)
     result = await desk.verify(resume=True, space="nobody")
     assert (result.asked, result.complete) == (0, False)
     assert await _notes(desk) == 0

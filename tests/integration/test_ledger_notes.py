@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 
 import pytest
 from fix_ledger import Book
@@ -10,6 +11,7 @@ from fix_ledger import Book
 from custody_sync.ledger.drafts import Draft
 from custody_sync.ledger.storage import Note
 from custody_sync.model import Erasure, Outcome
+from custody_sync.repair.lease import holder
 
 
 @pytest.mark.parametrize("what", ["a forget that is refused", "an entry found since"])
@@ -40,3 +42,17 @@ async def test_a_note_without_an_end_is_the_first_ones(book: Book) -> None:
     assert second == first
     await ledger.drop_notes("t", ["k"])
     assert (await ledger.acquire("t", "k", holder="two", value='"b"', ttl=None)).value == '"b"'
+
+
+async def test_a_note_of_a_clock_that_went_back_is_void(book: Book) -> None:
+    """What lapses an hour later than its whole term from now does not stand; a little ahead is no reason."""
+    ledger, minute = book.ledger, timedelta(minutes=1)
+    now = book.clock.now()
+    for ahead, stands in ((timedelta(minutes=59), True), (timedelta(days=365), False)):
+        book.clock.set(now + ahead)
+        await ledger.acquire("lease", "sweep", holder="one", value='"a"', ttl=minute)
+        book.clock.set(now)
+        assert (await holder(ledger) is not None) is stands
+        found = await ledger.acquire("lease", "sweep", holder="two", value='"b"', ttl=minute)
+        assert found.holder == ("one" if stands else "two")
+        await ledger.drop_notes("lease")

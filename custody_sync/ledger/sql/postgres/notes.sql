@@ -16,6 +16,7 @@ ON CONFLICT (topic, key) DO UPDATE SET
     since = CASE WHEN n.holder = excluded.holder THEN n.since ELSE excluded.since END,
     value = excluded.value, holder = excluded.holder, expires_at = excluded.expires_at
 WHERE n.holder = excluded.holder OR n.expires_at <= %(now)s
+    OR n.expires_at > %(void)s::text COLLATE "C"
 RETURNING topic, key, value, holder, since, expires_at
 
 -- name: put
@@ -55,7 +56,8 @@ SELECT topic, key, value FROM custody_sync.notes
 WHERE topic <> 'erasure' AND strpos(value, '"fact_id"') > 0
 
 -- name: leased
-SELECT EXISTS (SELECT FROM custody_sync.notes WHERE topic = 'lease' AND expires_at > %(now)s)
+SELECT EXISTS (SELECT FROM custody_sync.notes WHERE topic = 'lease' AND expires_at > %(now)s
+    AND expires_at <= %(void)s)
 
 -- name: files
 SELECT pg_relation_filenode(name::regclass) FROM json_array_elements_text(%(tables)s::json) AS t(name)
