@@ -33,8 +33,8 @@ from custody_sync.model import format_instant, read_instant
 _APPENDED = 3
 """Which of a message's results says what was appended."""
 PATIENCE = 0.15
-"""Seconds from the reading of the clock to the lock, at most: an event is dated by it, and so is a placement's
-age taken. Whoever is later asks the clock again, under the lock."""
+"""Seconds from the reading of the clock to the lock, at most: an event is dated by it, and a placement is as
+old as it says. Whoever is later asks the clock again, under the lock."""
 
 
 class _Ahead(Group):
