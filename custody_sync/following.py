@@ -7,10 +7,12 @@ done now is named in the result and left to the next call, to `repair` and to `v
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from custody_sync.errors import CustodyError
 from custody_sync.ledger import Ledger
 from custody_sync.model import (
+    Capability,
     Erasure,
     Fact,
     Outcome,
@@ -24,9 +26,10 @@ from custody_sync.results import (
     Removal,
     Restored,
 )
-from custody_sync.stores import Gate
+from custody_sync.stores import Gate, describe
 
 MOST_LINKS = 20
+GONE = "it holds it no more; reconcile puts it again"
 
 
 class FollowUp:
@@ -85,6 +88,53 @@ class FollowUp:
             if restored or any(row.state is PlacementState.HELD for row in held):
                 return tuple(restored)
         return ()
+
+    async def hold_on(
+        self, fact: Fact, rows: Sequence[Placement], mandate: Mandate
+    ) -> tuple[tuple[Restored, ...], tuple[Removal, ...]]:
+        """Look for what stores held of a fact before it was believed, and put again what they hold no more.
+
+        Returns:
+            What was put again, or of which stores it cannot be said that they hold it; and what of the
+            old entries had to go.
+        """
+        by_store: dict[str, list[Placement]] = {}
+        for row in rows:
+            if row.store in self._gates:
+                by_store.setdefault(row.store, []).append(row)
+        restored: list[Restored] = []
+        removals: list[Removal] = []
+        for store, held in by_store.items():
+            seen = [await self._see(self._gates[store], fact, row) for row in held]
+            said = next((problem for problem in seen if problem), "")
+            if GONE not in seen or fact.valid_from > self._ledger.now():
+                restored += [Restored(fact_id=fact.fact_id, store=store, detail=said)] if said else []
+                continue
+            ids = tuple(row.external_id for row in held)
+            put = await self._placer.place(fact.fact_id, store, mandate, replaces=ids)
+            restored.append(put)
+            if put.placed and not put.detail:
+                removals += [await self._remover.drain_row(row, mandate) for row in held]
+        return tuple(restored), tuple(removals)
+
+    async def _see(self, gate: Gate, fact: Fact, row: Placement) -> str:
+        """Return why a store was not seen to hold an entry of a fact; nothing where it was."""
+        entry = row.to_entry()
+        try:
+            found = await gate.find(fact.fact_id) if gate.can(Capability.FIND) else []
+            shown = next((one for one in found if one.external_id == row.external_id), None)
+            if shown is not None:
+                return "" if shown.text in (None, fact.text) else "it holds another text under that id"
+            if not gate.can(Capability.VERIFY_DELETED):
+                return GONE if gate.can(Capability.FIND) else "it cannot be asked whether it holds it"
+            # An adopted entry may never have had a label.
+            bare = replace(entry, fact_id=None, ledger_id=None, text=fact.text)
+            if await gate.is_gone(entry) and await gate.is_gone(bare):
+                return GONE
+        except CustodyError as error:
+            return f"it cannot be asked whether it holds it ({describe(error)})"
+        has_label = gate.can(Capability.FIND) and gate.can(Capability.RELABEL)
+        return "it shows nothing with the fact's label under that id" if has_label else ""
 
     async def erase(self) -> Erasure:
         """Drive erased values out of the ledger's files; pending where that cannot be told."""

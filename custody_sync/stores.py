@@ -228,6 +228,23 @@ class Gate(Caller):
             found.append(read)
         return found
 
+    async def holds(self, entry: Entry) -> bool | None:
+        """Ask by fact id and by the entry; only where all that can be asked miss it, it is not there.
+
+        Returns:
+            None where the store cannot be asked at all.
+
+        Raises:
+            StoreError: it did not answer.
+        """
+        if self.can(Capability.FIND) and entry.fact_id is not None:
+            found = await self.find(entry.fact_id)
+            if any(shown.external_id == entry.external_id for shown in found):
+                return True
+        if self.can(Capability.VERIFY_DELETED):
+            return not await self.is_gone(entry)
+        return False if self.can(Capability.FIND) else None
+
     async def search(self, query: str, k: int, spaces: Sequence[str] | None = None) -> list[Hit]:
         """Return the store's own best hits."""
 

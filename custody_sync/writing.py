@@ -114,7 +114,10 @@ class Writer:
         return now if target is None else max(now, target.valid_from)
 
     async def confirm(self, fact: Fact, mandate: Mandate, reason: str | None) -> WriteResult:
-        """Place a claimed fact, then record that it is believed; entries it has already are relabelled."""
+        """Place a claimed fact, then record that it is believed; entries it has already are relabelled.
+
+        What a store was to have of it and has no more is put there again.
+        """
         draft = Confirm(
             event_id=self._runtime.ids.event_id(),
             fact_id=fact.fact_id,
@@ -133,9 +136,24 @@ class Writer:
         puts = await self._put(confirmed, quarantined=False, but={*there, *owes})
         placements = _placements(puts)
         event = await self._record(replace(draft, placements=placements, owes=owes), fact, puts)
-        relabelled = () if self._has_ended(fact) else await self._placer.relabel(confirmed, held)
         result = await self._result(confirmed, (*held, *placements), mandate, event, owes)
-        return replace(result, relabelled=relabelled)
+        return result if self._has_ended(fact) else await self._hold_on(result, held, mandate)
+
+    async def _hold_on(
+        self, result: WriteResult, held: tuple[Placement, ...], mandate: Mandate
+    ) -> WriteResult:
+        """Relabel what stores held before, and see that they still do."""
+        relabelled = await self._placer.relabel(result.fact, held)
+        restored, removals = await self._following.hold_on(result.fact, held, mandate)
+        again = {one.store: one.external_ids for one in restored if one.placed}
+        return replace(
+            result,
+            placements={**result.placements, **again},
+            relabelled=tuple(one for one in relabelled if one.store not in again),
+            restored=restored,
+            removals=(*result.removals, *removals),
+            complete=result.complete and all_gone(removals) and all(one.placed for one in restored),
+        )
 
     async def _held(self, fact: Fact) -> tuple[Placement, ...]:
         """Return where an adopted claim is held already; any other claim is in no store."""

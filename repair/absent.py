@@ -11,8 +11,8 @@ from custody_sync.finishing import together
 from custody_sync.ledger import Ledger
 from custody_sync.ledger.storage import Held
 from custody_sync.mended import Drift
-from custody_sync.model import Capability, Placement, PlacementState
-from custody_sync.repair.differing import Comparison, Drifted
+from custody_sync.model import Placement, PlacementState
+from custody_sync.repair.differing import WAITS, Comparison, Drifted, waits
 from custody_sync.repair.marks import event_of
 from custody_sync.repair.selection import Selection
 from custody_sync.stores import Gate, describe
@@ -84,26 +84,18 @@ class Absences:
                 if fact is None or not self._selection.has_space(fact.space):
                     return None
             try:
-                is_there = await self._is_there(gate, placement)
+                is_there = await gate.holds(placement.to_entry())
             except CustodyError as error:
                 return Unknown(placement, f"cannot be asked ({describe(error)})")
             if is_there is None:
                 return Unknown(placement, "its listing does not show it, and it cannot be asked")
             rows = [] if is_there else await self._ledger.placements(placement.fact_id)
         address = (placement.store, placement.external_id)
-        if any((row.store, row.external_id) == address and row.state in CURRENT for row in rows):
-            return Drifted(Drift.MISSING, placement.to_entry(), placement.fact_id)
-        return None
-
-    async def _is_there(self, gate: Gate, placement: Placement) -> bool | None:
-        """Ask by fact id and by the entry; only where both can be asked and miss it, it is not there."""
-        if gate.can(Capability.FIND):
-            found = await gate.find(placement.fact_id)
-            if any(entry.external_id == placement.external_id for entry in found):
-                return True
-        if gate.can(Capability.VERIFY_DELETED):
-            return not await gate.is_gone(placement.to_entry())
-        return False if gate.can(Capability.FIND) else None
+        if not any((row.store, row.external_id) == address and row.state in CURRENT for row in rows):
+            return None
+        fact = await self._ledger.get(placement.fact_id)
+        detail = WAITS if fact is not None and waits(fact) else ""
+        return Drifted(Drift.MISSING, placement.to_entry(), placement.fact_id, detail)
 
 
 __all__ = ["Absences", "Unknown"]

@@ -14,14 +14,15 @@ from custody_sync.faultpoints import FaultPoint
 from custody_sync.finishing import together
 from custody_sync.ledger import Ledger
 from custody_sync.mended import Difference, Drift, Mended
-from custody_sync.model import Capability, Leftover, Outcome, Placement, PlacementState
+from custody_sync.model import Capability, Fact, Leftover, Outcome, Placement, PlacementState
 from custody_sync.placing import Placer
 from custody_sync.removal import Mandate, Remover
 from custody_sync.repair.absent import CURRENT
-from custody_sync.repair.differing import Drifted
+from custody_sync.repair.differing import WAITS, Drifted, waits
 from custody_sync.repair.findings import Findings
 from custody_sync.repair.lease import Lease
 from custody_sync.repair.listing import Candidate
+from custody_sync.repair.readback import ReadBack
 from custody_sync.repair.selection import Selection
 from custody_sync.repair.working import Working
 from custody_sync.results import Removal
@@ -42,6 +43,7 @@ class Amending:
         remover: deletes and verifies.
         runtime: ids, clock and fault points.
         lease: kept while it works.
+        read_back: looks at what was mended.
         mandate: on whose behalf.
         reason: recorded with every orphan.
     """
@@ -55,6 +57,7 @@ class Amending:
         remover: Remover,
         runtime: Runtime,
         lease: Lease,
+        read_back: ReadBack,
         mandate: Mandate,
         reason: str,
     ) -> None:
@@ -64,6 +67,7 @@ class Amending:
         self._remover = remover
         self._runtime = runtime
         self._lease = lease
+        self._read_back = read_back
         self._mandate = mandate
         self._findings = Findings()
         self._working = Working(
@@ -99,7 +103,34 @@ class Amending:
             await self._lease.renew()
             after = page.next
             if after is None:
+                break
+        for store in self._gates:
+            if selection.has_store(store):
+                await self._drain_ended(store, selection)
+
+    async def _drain_ended(self, store: str, selection: Selection) -> None:
+        """Remove the entries of facts that came to their end: no breaker has to stop what was to be."""
+        after: int | None = None
+        while True:
+            page = await self._ledger.ended(store, limit=PAGE, after=after)
+            rows = [row for row in page if selection.has_space(await self._space_of(row, selection))]
+            await self._lease.each(rows, self._remove_ended)
+            await self._lease.renew()
+            after = page.next
+            if after is None:
                 return
+
+    async def _space_of(self, row: Placement, selection: Selection) -> str | None:
+        fact = None if selection.space is None else await self._ledger.get(row.fact_id)
+        return None if fact is None else fact.space
+
+    async def _remove_ended(self, row: Placement) -> None:
+        try:
+            await self._remover.record(row.to_entry(), Outcome.STARTED, "", self._mandate)
+        except CustodyError:
+            # It lives on, or was not recorded and so not touched: the comparison shows what is left.
+            return
+        await self._remover.drain_row(replace(row, outcome=Outcome.STARTED), self._mandate)
 
     async def mend(self, page: Sequence[Drifted]) -> list[Difference]:
         """Mend what of a page still differs, and say what became of each."""
@@ -185,7 +216,19 @@ class Amending:
             await gate.relabel(shown, label)
         except CustodyError as error:
             return difference_of(one, Mended.LEFT, f"keeps its label ({describe(error)})")
-        return difference_of(one, Mended.MENDED)
+        return await self._looked_at(one, fact, [row], difference_of(one, Mended.MENDED))
+
+    async def _looked_at(
+        self, one: Drifted, fact: Fact, rows: Sequence[Placement], done: Difference
+    ) -> Difference:
+        """Say that it is mended only where the store shows what it should."""
+        gate = self._gates[one.entry.store]
+        try:
+            seen = [await self._read_back.look(gate, fact, row, one) for row in rows]
+        except CustodyError as error:
+            seen = [f"what came of it is not known ({error.code})"]
+        said = next((problem for problem in seen if problem), "")
+        return replace(done, outcome=Mended.LEFT, detail=said) if said else done
 
     async def _give_up(self, one: Drifted) -> Difference:
         """Remove what is left of a superseded fact that is only kept: it cannot be put again."""
@@ -206,6 +249,15 @@ class Amending:
         if not some:
             return []
         store, fact_id = some[0].entry.store, some[0].fact_id
+        try:
+            fact = await self._ledger.get(fact_id)
+        except CustodyError as error:
+            return [difference_of(one, Mended.LEFT, f"not known ({error.code})") for one in some]
+        if fact is None:
+            return [difference_of(one, Mended.SETTLED) for one in some]
+        if waits(fact) or fact.valid_from > self._ledger.now():
+            why = WAITS if waits(fact) else "it is put once it begins"
+            return [difference_of(one, Mended.LEFT, why) for one in some]
         old = tuple(row.external_id for row in held)
         restored = await self._placer.place(fact_id, store, self._mandate, replaces=old)
         if not restored.placed:
@@ -214,7 +266,23 @@ class Amending:
             return [difference_of(one, Mended.SETTLED, restored.detail) for one in some]
         self._runtime.reach(FaultPoint.RECONCILE_PLACED)
         removals = [await self._remover.drain_row(row, self._mandate) for row in held]
-        return [_ended(one, removals, restored.external_ids) for one in some]
+        return await self._shown(some, fact, restored.external_ids, removals)
+
+    async def _shown(
+        self, some: Sequence[Drifted], fact: Fact, put: tuple[str, ...], removals: Sequence[Removal]
+    ) -> list[Difference]:
+        store = some[0].entry.store
+        done = [_ended(one, removals, put) for one in some]
+        try:
+            rows = await self._ledger.placements(fact.fact_id)
+        except CustodyError as error:
+            said = f"what came of it is not known ({error.code})"
+            return [replace(one, outcome=Mended.LEFT, detail=said) for one in done]
+        rows = [row for row in rows if row.store == store and row.external_id in put]
+        first = await self._looked_at(some[0], fact, rows, done[0])
+        if first is done[0]:
+            return done
+        return [replace(one, outcome=first.outcome, detail=first.detail) for one in done]
 
 
 def difference_of(one: Drifted, outcome: Mended, detail: str = "") -> Difference:

@@ -36,6 +36,7 @@ from custody_sync.stores import Gate
 
 ELSEWHERE = "its id stands for another fact"
 UNLABELLED = "it has no label"
+WAITS = "a claim, which no store is given: confirm or retract it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,8 @@ class Comparison:
     """Current placements that it ought to hold."""
     uncompared: int = 0
     """Entries whose text it does not show."""
+    unput: Counter[Drift] = field(default_factory=Counter)
+    """Differences that are left as they are, so that nothing is put for them."""
     ordered: int = 0
     """Strays whose removal the ledger ordered already, which is nothing for a breaker to stop."""
     taken: set[str] = field(default_factory=set)
@@ -122,7 +125,7 @@ class Judge:
         if entry.text is None:
             comparison.uncompared += 1
         elif entry.text != fact.text:
-            return Drifted(Drift.ALTERED_TEXT, _textless(entry), fact.fact_id)
+            return _with_another_text(entry, fact)
         parts = differing_parts(entry, fact, answer.stored_at)
         if not parts:
             return None
@@ -181,7 +184,7 @@ class Judge:
             comparison.found[Drift.UNLABELLED] += 1
             return []
         if entry.text is not None and entry.text != fact.text:
-            return [Drifted(Drift.ALTERED_TEXT, _textless(entry), fact.fact_id)]
+            return [_with_another_text(entry, fact)]
         comparison.uncompared += entry.text is None
         if comparison.gate.can(Capability.RELABEL):
             return [Drifted(Drift.ALTERED_LABEL, _textless(entry), fact.fact_id, UNLABELLED)]
@@ -206,7 +209,7 @@ class Judge:
             if (kind := self._undecided(entry)) is not None:
                 found.append(Drifted(kind, shown, entry.fact_id or ""))
             elif entry.text is not None and entry.text != answer.fact.text:
-                found.append(Drifted(Drift.ALTERED_TEXT, shown, answer.fact.fact_id))
+                found.append(_with_another_text(entry, answer.fact))
             else:
                 comparison.uncompared += entry.text is None
                 found.append(Drifted(Drift.ALTERED_LABEL, shown, answer.fact.fact_id, "fact_id"))
@@ -220,6 +223,16 @@ def _is_anothers(answer: Compared, entry: Entry) -> bool:
 def _textless(entry: Entry) -> Entry:
     """Return an entry as it may be kept until it is mended: beside the log no text has a place."""
     return replace(entry, text=None, custody=None)
+
+
+def waits(fact: Fact) -> bool:
+    """Tell whether a fact is a claim that nobody confirmed: stores hold it only where it was adopted."""
+    return fact.provenance is Provenance.CLAIMED and not fact.confirmed
+
+
+def _with_another_text(entry: Entry, fact: Fact) -> Drifted:
+    detail = WAITS if waits(fact) else ""
+    return Drifted(Drift.ALTERED_TEXT, _textless(entry), fact.fact_id, detail)
 
 
 # --- what a label says --------------------------------------------------------------------------
@@ -294,4 +307,4 @@ def _read(custody: str) -> dict[str, Any]:
     return said if isinstance(said, dict) else {}
 
 
-__all__ = ["Comparison", "Drifted", "Judge", "differing_parts"]
+__all__ = ["WAITS", "Comparison", "Drifted", "Judge", "differing_parts", "waits"]

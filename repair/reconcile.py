@@ -34,16 +34,18 @@ from custody_sync.removal import Mandate, Remover
 from custody_sync.repair.absent import Absences, Unknown
 from custody_sync.repair.account import Account
 from custody_sync.repair.amending import Amending, difference_of
-from custody_sync.repair.differing import Comparison, Drifted, Judge
-from custody_sync.repair.guards import guard
+from custody_sync.repair.differing import WAITS, Comparison, Drifted, Judge
+from custody_sync.repair.guards import doubts_of, guard
 from custody_sync.repair.last import note_last_reconcile
 from custody_sync.repair.lease import LEASE, Lease
 from custody_sync.repair.listing import BATCH, MOST
 from custody_sync.repair.pile import Pile
+from custody_sync.repair.readback import KEEPS, ReadBack
 from custody_sync.repair.selection import EVERYTHING, Selection
 from custody_sync.runtime import Runtime
 from custody_sync.stores import Gate, describe
 
+ALTERED = (Drift.ALTERED_TEXT, Drift.ALTERED_LABEL)
 FEW = 100
 FEW_PER_STORE = 3
 
@@ -116,8 +118,11 @@ class Reconcile:
         self._runtime = runtime
         self._task = task
         self._account = Account()
+        self._whole: set[str] = set()
+        """Stores whose listing came to its end."""
         self._lease = Lease(ledger, runtime, mandate.actor, task.lasts)
         self._pile = Pile(ledger, runtime.ids.generation())
+        self._read_back = ReadBack(ledger)
         self._amending = Amending(
             ledger=ledger,
             gates=gates,
@@ -125,6 +130,7 @@ class Reconcile:
             remover=remover,
             runtime=runtime,
             lease=self._lease,
+            read_back=self._read_back,
             mandate=mandate,
             reason=reason,
         )
@@ -139,7 +145,10 @@ class Reconcile:
         """
         now = self._ledger.now()
         cutoff = min(now - REPAIR_MIN_AGE, self._task.before or now)
+        await self._read_back.load()
         if not self._task.fix:
+            doubts = await doubts_of(self._ledger)
+            self._account.notices = (*map(str, doubts.refusals), *doubts.notices)
             await self._compare_all(cutoff, now)
         else:
             try:
@@ -152,6 +161,8 @@ class Reconcile:
                 self._check_removals()
                 self._check_puts()
                 await self._pile.flush()
+                if self._task.selection.space is None:
+                    await self._read_back.forget_others(self._whole)
                 self._runtime.reach(FaultPoint.RECONCILE_PILED)
                 await self._mend_all()
             finally:
@@ -185,6 +196,7 @@ class Reconcile:
                 self._account.say(f"{gate.name}: {said}: {describe(error)}")
             else:
                 await self._look_for_missing(comparison)
+                self._whole.add(gate.name)
             self._name_unusable(comparison)
             await self._count_unplaced(comparison)
 
@@ -226,13 +238,30 @@ class Reconcile:
 
     async def _take(self, found: Sequence[Drifted]) -> None:
         """Keep what is to be mended for later, and name the rest."""
-        wanted = [one for one in found if one.kind in self._task.fix]
-        self._account.name(
-            [difference_of(one, Mended.FOUND) for one in found if one.kind not in self._task.fix]
-        )
+        wanted: list[Drifted] = []
+        for one in found:
+            is_wanted = one.kind in self._task.fix
+            if why := self._why_left(one):
+                self._account.comparisons[one.entry.store].unput[one.kind] += 1
+                if is_wanted:
+                    self._account.mended([difference_of(one, Mended.LEFT, why)])
+                else:
+                    self._account.name([difference_of(one, Mended.FOUND, why)])
+            elif is_wanted:
+                wanted.append(one)
+            else:
+                self._account.name([difference_of(one, Mended.FOUND)])
         if self._task.fix:
             await self._pile.add(wanted)
             await self._lease.keep()
+
+    def _why_left(self, one: Drifted) -> str:
+        """Return why a difference is not mended whatever was asked for: it would only come back."""
+        if one.kind not in ALTERED and one.kind is not Drift.MISSING:
+            return ""
+        if self._read_back.is_kept_so(one):
+            return f"{KEEPS}: {one.detail}" if one.detail else KEEPS
+        return one.detail if one.detail == WAITS else ""
 
     def _name_unusable(self, comparison: Comparison) -> None:
         listing, name = comparison.listing, comparison.gate.name
@@ -308,7 +337,7 @@ class Reconcile:
         kinds = {Drift.MISSING, Drift.ALTERED_TEXT}
         if not comparison.gate.can(Capability.RELABEL):
             kinds.add(Drift.ALTERED_LABEL)
-        return sum(comparison.found[kind] for kind in kinds & self._task.fix)
+        return sum(comparison.found[kind] - comparison.unput[kind] for kind in kinds & self._task.fix)
 
     # --- mending ----------------------------------------------------------------------------
 

@@ -122,6 +122,62 @@ async def test_an_old_label_is_named(tmp_path: Any, trouble: str) -> None:
         assert [f.fact_id for f in await desk.ledger.as_of()] == [fact_id]
 
 
+async def test_a_confirm_puts_again_what_is_gone(desk: Desk) -> None:
+    """A store that lost a claim's entry gets it again, in place of the one that is gone."""
+    fact_id = await adopted(desk, "memories", "agent")
+    for store in desk.stores.values():
+        store.drop(desk.held_of(fact_id)[store.name][0])
+    result = await desk.confirm(fact_id)
+    assert ({r.store for r in result.restored}, result.complete) == ({"memories", "agent"}, True)
+    assert result.relabelled == ()
+    assert {name: list(ids) for name, ids in result.placements.items()} == desk.held_of(fact_id)
+    assert await desk.judge_clean() == {fact_id}
+
+
+@pytest.mark.parametrize(
+    ("trouble", "said"),
+    [
+        ("refuses", "put failed"),
+        ("unasked", "cannot be asked"),
+        ("deaf", "cannot be asked"),
+        ("altered", "another text"),
+        ("stripped", "nothing with the fact's label"),
+    ],
+)
+async def test_a_confirm_that_saw_no_entry(tmp_path: Any, trouble: str, said: str) -> None:
+    """No confirm is complete where a store was not seen to hold the fact; it is named, and believed."""
+    without = [Capability.FIND, Capability.VERIFY_DELETED] if trouble == "deaf" else []
+    store = MemoryStore("a", without=without)
+    async with open_desk(tmp_path, stores=[store]) as desk:
+        fact_id = await adopted(desk, "a")
+        (key,) = desk.held_of(fact_id)["a"]
+        if trouble == "refuses":
+            store.drop(key)
+            store.faults.refuse("put")
+        elif trouble == "unasked":
+            store.faults.refuse("find")
+        elif trouble in ("altered", "stripped"):
+            text = "somebody wrote over it"
+            metadata = store._held[key].metadata if trouble == "altered" else {}
+            store._held[key] = replace(store._held[key], text=text, metadata=metadata)
+        if trouble == "stripped":
+            store.faults.refuse("relabel")
+        result = await desk.confirm(fact_id)
+        (item,) = result.restored
+        assert (item.store, item.placed, result.complete) == ("a", False, False)
+        assert said in item.detail
+        assert [fact.fact_id for fact in await desk.ledger.as_of()] == [fact_id]
+
+
+async def test_a_confirm_of_what_begins_later_and_is_gone(desk: Desk) -> None:
+    """What does not begin yet is not put: the store is named."""
+    fact_id = await adopted(desk, "agent", valid_from=desk.clock.now() + timedelta(hours=2))
+    desk.stores["agent"].drop(desk.held_of(fact_id)["agent"][0])
+    result = await desk.confirm(fact_id)
+    assert ([r.store for r in result.restored], result.complete) == (["agent"], False)
+    assert (desk.stores["agent"].calls["put"], result.waiting) == (1, ("memories",))
+
+
 async def test_a_confirm_that_is_refused_changes_no_label(desk: Desk) -> None:
     """Labels follow the ledger: what it does not record they do not say."""
     base = await desk.written("pro")
