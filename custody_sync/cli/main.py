@@ -37,7 +37,7 @@ from custody_sync.cli.read import read
 from custody_sync.cli.reconcile import reconcile
 from custody_sync.cli.repair import repair
 from custody_sync.cli.retract import retract
-from custody_sync.cli.sentences import ended, outside
+from custody_sync.cli.sentences import ended, keeping_passwords, outside
 from custody_sync.cli.status import status
 from custody_sync.cli.stores import stores
 from custody_sync.cli.verify import verify
@@ -126,7 +126,7 @@ def run_command(args: Sequence[str]) -> int:
     except CustodyError as error:
         return _failed(error, args)
     command = _named(args)
-    with journal.of(command, wanted):
+    with journal.of(command, wanted), keeping_passwords(args):
         status = _run_command(args)
         journal.ended(command, status)
     return status
@@ -173,7 +173,10 @@ def _as_custody_error(error: Exception) -> CustodyError:
     told = getattr(error, "format_message", None)
     if callable(told):
         command = getattr(getattr(error, "ctx", None), "command_path", "custody-sync")
-        return UsageProblem(problem=ended(str(told())), command=command)
+        # As it is declared: what was typed may be anything.
+        options = getattr(getattr(error, "param", None), "opts", None)
+        named = {"field": str(options[0])} if options else {}
+        return UsageProblem(problem=ended(str(told())), command=command, **named)
     if isinstance(error, OSError):
         return outside(error)
     if isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:

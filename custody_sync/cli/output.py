@@ -33,7 +33,7 @@ from rich.text import Text
 
 from custody_sync.cli.journal import journal
 from custody_sync.cli.problems import OutsideProblem
-from custody_sync.cli.sentences import discreet, sentence, told
+from custody_sync.cli.sentences import discreet, sentence, told, without_passwords
 from custody_sync.cli.tables import print_blocks, print_table
 from custody_sync.errors import CustodyError
 from custody_sync.model import (
@@ -70,7 +70,7 @@ def visible(text: object) -> str:
     """Show a text on one line, with what a terminal would obey or hide written as an escape."""
     return "".join(
         char if char in _JOINERS or unicodedata.category(char) not in _HIDDEN else _escape(char)
-        for char in str(text)
+        for char in without_passwords(str(text))
     )
 
 
@@ -142,11 +142,12 @@ class Output:
             under: the last name of an object, for what would need much room.
             rows: what stands there; they are taken one at a time.
         """
+        said = without_passwords(plain(value))
         if journal.on:
-            journal.counted(plain(value))
+            journal.counted(said)
         if self.json:
             with _delivering():
-                for part in _document(plain(value), under, rows):
+                for part in _document(said, under, map(without_passwords, rows)):
                     sys.stdout.write(part)
                 sys.stdout.flush()
 

@@ -92,7 +92,7 @@ def reconcile(
                 result = await custody.coordinator.reconcile(
                     actor=who,
                     reason=reason,
-                    fix=[kind.replace("-", "_") for kind in fix or ()],
+                    fix=[_kind(name) for name in fix or ()],
                     stores=stores or None,
                     space=space,
                     before=cutoff,
@@ -107,6 +107,12 @@ def reconcile(
         return _status(result)
 
     return run(work, json=json)
+
+
+def _kind(name: str) -> str:
+    """Return a kind as the library spells it; what is none is repeated as it was typed."""
+    kind = name.replace("-", "_")
+    return kind if kind in set(Drift) else name
 
 
 def _status(result: ReconcileResult) -> int:

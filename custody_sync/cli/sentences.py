@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import PurePath
 from typing import Any
 
@@ -26,6 +28,9 @@ _ARGUMENT = re.compile(r"\bmax_(removals|puts)=")
 _INSTALL = re.compile(r"pip install 'custody-sync\[(\w+)\]'")
 _FILE = re.compile(r"(?:^|=)(?:sqlite|jsonl):///")
 """What begins like this names a file, and has no room for a password."""
+_PASSWORD = re.compile(r"://[^@]*:[^@]*@|://.*password", re.IGNORECASE | re.DOTALL)
+_secret: ContextVar[tuple[str, ...]] = ContextVar("secret", default=())
+"""Which arguments of the command that runs are URLs with a password."""
 
 
 def sentence(error: CustodyError) -> str:
@@ -63,6 +68,25 @@ def discreet(said: Any, args: Sequence[str]) -> Any:
     if isinstance(said, list):
         return [discreet(part, args) for part in said]
     return said
+
+
+@contextmanager
+def keeping_passwords(args: Sequence[str]) -> Iterator[None]:
+    """Let `without_passwords` know a command line while its command runs."""
+    token = _secret.set(tuple(arg for arg in args if _PASSWORD.search(arg)))
+    try:
+        yield
+    finally:
+        _secret.reset(token)
+
+
+def without_passwords(said: Any) -> Any:
+    """Cut the URLs with a password of the command that runs, whatever repeats them: a result as well.
+
+    Other URLs stay in a result, where they may be what was asked for: a value, a subject, a space.
+    """
+    secret = _secret.get()
+    return discreet(said, secret) if secret else said
 
 
 def _tails(args: Sequence[str]) -> set[str]:

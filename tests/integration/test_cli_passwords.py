@@ -88,3 +88,14 @@ def test_every_form_of_a_url_is_cut() -> None:
         "folder": "/cwd/a://.../custody.db",
         "count": 3,
     }
+
+
+def test_a_result_repeats_no_password_and_keeps_every_other_url(cli: Cli) -> None:
+    """In the table and the document of what was not confirmed; what is no secret is asked for by name."""
+    plain = "https://example.org:80/ada"
+    shown = cli("confirm", URL, plain, status=3)
+    assert "S3CR" not in shown + cli.stderr
+    assert "postgresql://..." in shown
+    assert plain in shown
+    said = cli.json("confirm", f"p://h/d?password={SECRET}", plain, status=3)
+    assert [one["fact_id"] for one in said["refusals"]] == ["p://...", plain]
