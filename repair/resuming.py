@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+from custody_sync.canonical import canonical
 from custody_sync.ledger import Ledger
 from custody_sync.ledger.storage import Note
 from custody_sync.model import format_instant, read_instant
@@ -21,7 +22,7 @@ TOPIC = "sweep-run"
 KEY = "run"
 OUTDATED = timedelta(days=1)
 """A sweep that has been lying for longer is begun anew: what it found may be long gone."""
-FORM = 1
+FORM = 2
 
 
 class Phase(StrEnum):
@@ -43,9 +44,12 @@ class Place:
 class Progress:
     """One sweep: since when it runs, what it is about, and how far it has come."""
 
+    run: str
+    """Names it through all who go on with it; one whose lease lapsed must not meddle with the next."""
+    about: str
+    """Stands for its selection, whose space may name a person."""
     begun: datetime
     cutoff: datetime
-    selection: Selection
     phase: Phase = Phase.LISTING
     listings: dict[str, Listing] = field(default_factory=dict)
     places: dict[str, Place] = field(default_factory=dict)
@@ -54,13 +58,14 @@ class Progress:
 
     @classmethod
     def begin(
-        cls, stores: Collection[str], selection: Selection, now: datetime, cutoff: datetime
+        cls, run: str, about: str, stores: Collection[str], now: datetime, cutoff: datetime
     ) -> Progress:
         """Begin a sweep of some stores."""
         return cls(
+            run=run,
+            about=about,
             begun=now,
             cutoff=cutoff,
-            selection=selection,
             listings={name: Listing() for name in stores},
             places={name: Place() for name in stores},
         )
@@ -80,13 +85,17 @@ class Progress:
         self.spooled += len(batch.candidates)
 
     def note(self, now: datetime, of: tuple[str, Batch] | None = None) -> Note:
-        """Return the note that keeps it; of a listing that runs ahead only what came of its last batch."""
+        """Return the note that keeps it; of a listing that runs ahead only what came of its last batch.
+
+        It says whether it, or a row beside it, names entries: cursors and ids are a store's, and may say
+        whose they are, so an erasure of an identity takes such a run as a whole.
+        """
         stores = {}
         for name, listing in self.listings.items():
             at = of[1] if of is not None and of[0] == name else None
             spoiled = listing.spoiled if at is None else at.spoiled
             stores[name] = {
-                "cursor": self.places[name].cursor,
+                "cursor": None if self.places[name].done else self.places[name].cursor,
                 "done": self.places[name].done,
                 "failed": listing.failed,
                 "scanned": listing.scanned if at is None else at.scanned,
@@ -100,21 +109,32 @@ class Progress:
             "form": FORM,
             "begun": format_instant(self.begun),
             "cutoff": format_instant(self.cutoff),
-            "selection": self.selection.to_json(),
+            "about": self.about,
+            "names": self.worked < self.spooled or any(map(_names, stores.values())),
             "phase": self.phase.value,
             "spooled": self.spooled,
             "worked": self.worked,
             "stores": stores,
         }
-        return Note(topic=TOPIC, key=KEY, value=json.dumps(said), since=now)
+        return Note(topic=TOPIC, key=KEY, value=json.dumps(said), holder=self.run, since=now)
 
     def restart(self, store: str) -> None:
-        """Begin a store's listing anew."""
+        """Begin a store's listing anew; what it had spooled was dropped."""
+        self.spooled -= self.listings[store].planned
         self.listings[store], self.places[store] = Listing(), Place()
 
 
+def _names(state: Mapping[str, Any]) -> bool:
+    return state["cursor"] is not None or bool(state["spoiled"])
+
+
+def about_of(ledger: Ledger, selection: Selection) -> str:
+    """Return what stands for a selection in rows that must not say it."""
+    return ledger.keyed_id("sweep", canonical(selection.to_json()).decode())
+
+
 async def find_run(
-    ledger: Ledger, spool: Spool, stores: Collection[str], selection: Selection, latest: datetime
+    ledger: Ledger, spool: Spool, stores: Collection[str], about: str, latest: datetime
 ) -> Progress | None:
     """Return the sweep that was interrupted, if it is the one that is wanted now; else None.
 
@@ -127,14 +147,15 @@ async def find_run(
     begun, cutoff = read_instant(said["begun"]), read_instant(said["cutoff"])
     if begun is None or cutoff is None or cutoff > latest:
         return None
-    if said["selection"] != selection.to_json() or set(said["stores"]) != set(stores):
+    if said["about"] != about or set(said["stores"]) != set(stores):
         return None
     if ledger.now() - begun > OUTDATED:
         return None
     run = Progress(
+        run=notes[0].holder or "",
+        about=about,
         begun=begun,
         cutoff=cutoff,
-        selection=selection,
         phase=Phase(said["phase"]),
         spooled=said["spooled"],
         worked=said["worked"],
@@ -150,9 +171,10 @@ async def find_run(
             spoiled_more=state["spoiled_more"],
             failed=state["failed"],
         )
+    spool.run = run.run
     async for kind, seen in spool.seen():
         getattr(run.listings[seen.store], kind).append(seen)
     return run
 
 
-__all__ = ["Phase", "Progress", "find_run"]
+__all__ = ["Phase", "Progress", "about_of", "find_run"]

@@ -12,6 +12,7 @@ import hashlib
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from custody_sync.ledger import Ledger
 from custody_sync.ledger.storage import Note
@@ -39,27 +40,32 @@ class Spool:
     """What a sweep found, in the ledger's notes.
 
     An entry has one row however often it is listed, so that a page that was listed again adds nothing.
+    Rows carry the id of the run that they are of, and those of another run are neither read nor dropped.
 
     Args:
         ledger: where it is kept.
+        run: the id.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, run: str) -> None:
         self._ledger = ledger
+        self.run = run
 
     async def put(self, batch: Batch, progress: Note) -> None:
         """Keep a batch and how far the sweep has come, in one commit."""
         now = self._ledger.now()
         rows = [
-            Note(topic=TOPIC, key=_key(c.entry.store, c.entry.external_id), value=_encode(c), since=now)
-            for c in batch.candidates
+            self._row(TOPIC, c.entry.store, c.entry.external_id, _encode(c), now) for c in batch.candidates
         ]
         for kind in ("young", "undated", "contested"):
             rows += [
-                Note(topic=SEEN, key=_key(s.store, s.external_id), value=_encode_seen(kind, s), since=now)
+                self._row(SEEN, s.store, s.external_id, _encode_seen(kind, s), now)
                 for s in getattr(batch, kind)
             ]
         await self._ledger.put_notes([*rows, progress])
+
+    def _row(self, topic: str, store: str, external_id: str, value: str, now: datetime) -> Note:
+        return Note(topic=topic, key=_key(store, external_id), value=value, holder=self.run, since=now)
 
     async def pages(self, *, without: set[str]) -> AsyncGenerator[Spooled]:
         """Yield candidates, store by store, but those of some stores, which may become more meanwhile."""
@@ -67,7 +73,11 @@ class Spool:
         while notes := await self._ledger.notes(TOPIC, limit=PAGE, after=after):
             candidates = [_decode(note.value) for note in notes]
             gone = {c.entry.store for c in candidates} & without
-            kept = [(n.key, c) for n, c in zip(notes, candidates, strict=True) if c.entry.store not in gone]
+            kept = [
+                (note.key, candidate)
+                for note, candidate in zip(notes, candidates, strict=True)
+                if candidate.entry.store not in gone and note.holder == self.run
+            ]
             if kept:
                 yield Spooled(tuple(key for key, _ in kept), tuple(c for _, c in kept))
             last = candidates[-1].entry.store
@@ -75,13 +85,14 @@ class Spool:
 
     async def drop(self, keys: Sequence[str]) -> None:
         """Drop what was worked off."""
-        await self._ledger.drop_notes(TOPIC, keys)
+        await self._ledger.drop_notes(TOPIC, keys, holder=self.run)
 
     async def count(self) -> int:
         """Return how many candidates there are."""
         counted, after = 0, ""
         while notes := await self._ledger.notes(TOPIC, limit=1000, after=after):
-            counted, after = counted + len(notes), notes[-1].key
+            counted += sum(note.holder == self.run for note in notes)
+            after = notes[-1].key
         return counted
 
     async def seen(self) -> AsyncIterator[tuple[str, Seen]]:
@@ -89,23 +100,30 @@ class Spool:
         after = ""
         while notes := await self._ledger.notes(SEEN, limit=1000, after=after):
             for note in notes:
-                yield _decode_seen(note.value)
+                if note.holder == self.run:
+                    yield _decode_seen(note.value)
             after = notes[-1].key
 
     async def drop_store(self, store: str) -> None:
         """Drop what was found in one store, which is listed from its beginning."""
         prefix = _prefix(store)
         for topic in (TOPIC, SEEN):
-            while notes := await self._ledger.notes(topic, limit=1000, after=prefix):
+            after = prefix
+            while notes := await self._ledger.notes(topic, limit=1000, after=after):
                 keys = [note.key for note in notes if note.key.startswith(prefix)]
                 if not keys:
                     break
-                await self._ledger.drop_notes(topic, keys)
+                await self._ledger.drop_notes(topic, keys, holder=self.run)
+                after = keys[-1]
 
-    async def clear(self) -> None:
-        """Drop everything: ids of entries have no business beside the log once a sweep is over."""
+    async def clear(self, *, others: bool = False) -> None:
+        """Drop everything: ids of entries have no business beside the log once a sweep is over.
+
+        Args:
+            others: also what other runs left.
+        """
         for topic in (TOPIC, SEEN):
-            await self._ledger.drop_notes(topic)
+            await self._ledger.drop_notes(topic, holder=None if others else self.run)
 
 
 def _prefix(store: str) -> str:

@@ -34,7 +34,7 @@ from custody_sync.repair.listing import Batch, Listing, Sorter
 from custody_sync.repair.plan import PlanWriter, check_plan, writing
 from custody_sync.repair.reaching import Reach
 from custody_sync.repair.resuming import TOPIC as RUN
-from custody_sync.repair.resuming import Phase, Progress, find_run
+from custody_sync.repair.resuming import Phase, Progress, about_of, find_run
 from custody_sync.repair.salvaging import Salvaging
 from custody_sync.repair.selection import EVERYTHING, Selection
 from custody_sync.repair.spool import Spool, Spooled
@@ -102,9 +102,10 @@ class Sweep:
         self._finishing = finishing
         self._runtime = runtime
         self._order = order
+        self._about = about_of(ledger, order.selection)
         self._findings = Findings()
         self._allowance = Allowance(order.limit)
-        self._spool = Spool(ledger)
+        self._spool = Spool(ledger, runtime.ids.generation())
         self._lease = Lease(ledger, runtime, mandate.actor, lasts)
         self._working = Working(
             ledger=ledger,
@@ -169,9 +170,8 @@ class Sweep:
         if path is None:
             await self._plan(progress)
         else:
-            head = await self._ledger.head()
-            wanted = self._order.selection
-            with writing(path, self._ledger, head, wanted, progress.cutoff) as file:
+            at = await self._ledger.head(), self._order.selection, progress.cutoff
+            with writing(path, self._ledger, *at) as file:
                 await self._plan(progress, file)
         return self._findings.result(progress.cutoff, dry_run=True)
 
@@ -225,7 +225,7 @@ class Sweep:
 
     def _begin(self, now: datetime) -> Progress:
         names = [gate.name for gate in self._listable()]
-        progress = Progress.begin(names, self._order.selection, now, self._latest(now))
+        progress = Progress.begin(self._spool.run, self._about, names, now, self._latest(now))
         self._findings.listings = progress.listings
         return progress
 
@@ -243,11 +243,10 @@ class Sweep:
         now = self._ledger.now()
         progress = None
         if not self._order.fresh:
-            names = [gate.name for gate in self._listable()]
-            wanted = self._order.selection
-            progress = await find_run(self._ledger, self._spool, names, wanted, self._latest(now))
+            names, latest = [gate.name for gate in self._listable()], self._latest(now)
+            progress = await find_run(self._ledger, self._spool, names, self._about, latest)
         if progress is None:
-            await self._drop()
+            await self._drop(others=True)
             return self._begin(now)
         self._findings.listings = progress.listings
         self._findings.resumed = progress.begun
@@ -262,13 +261,17 @@ class Sweep:
         findings.erasure = await self._ledger.erase()
         if await self._notebooks.are_due():
             findings.erasure = Erasure.PENDING
-        if self._whole:
-            # A part says nothing of how all of it stands.
+        if self._whole:  # A part says nothing of how all of it stands.
             await note_last(self._ledger, findings.last(self._ledger.now()))
 
-    async def _drop(self) -> None:
-        await self._ledger.drop_notes(RUN)
-        await self._spool.clear()
+    async def _drop(self, *, others: bool = False) -> None:
+        await self._lease.renew()
+        await self._ledger.drop_notes(RUN, holder=None if others else self._spool.run)
+        await self._spool.clear(others=others)
+
+    async def _note(self, progress: Progress) -> None:
+        await self._lease.keep()
+        await self._ledger.put_notes([progress.note(self._ledger.now())])
 
     async def _let_go(self) -> None:
         with contextlib.suppress(LedgerError, ClosedError):
@@ -283,27 +286,24 @@ class Sweep:
                 continue
             if progress.listings[gate.name].scanned and place.cursor is None:
                 # It cannot say where it was, so it is listed from its beginning.
+                await self._lease.renew()
                 await self._spool.drop_store(gate.name)
                 progress.restart(gate.name)
             await self._list(gate, progress)
             await self._reach.saw(gate, progress.listings[gate.name])
         await self._check_breaker(progress)
-        if self._findings.resumed is not None:
-            # What was listed twice stands in the spool once.
-            progress.spooled = await self._spool.count()
         progress.phase = Phase.WORKING
-        await self._ledger.put_notes([progress.note(self._ledger.now())])
+        await self._note(progress)
 
     async def _list(self, gate: Gate, progress: Progress) -> None:
         """List one store to its end, into the spool."""
         async with aclosing(self._batches(gate, progress)) as batches:
             async for batch in batches:
-                note = progress.note(self._ledger.now(), (gate.name, batch))
-                await self._spool.put(batch, note)
-                self._tell(f"listing {gate.name}", batch.scanned)
                 await self._lease.keep()
+                await self._spool.put(batch, progress.note(self._ledger.now(), (gate.name, batch)))
+                self._tell(f"listing {gate.name}", batch.scanned)
         progress.places[gate.name].done = True
-        await self._ledger.put_notes([progress.note(self._ledger.now())])
+        await self._note(progress)
 
     async def _batches(self, gate: Gate, progress: Progress) -> AsyncGenerator[Batch]:
         """Yield what a store lists from where the sweep is; one that fails is named and ends."""
@@ -327,15 +327,14 @@ class Sweep:
     async def _check_breaker(self, progress: Progress) -> None:
         """Stop before the first removal where there is suspiciously much to remove."""
         listings = progress.listings.values()
-        planned = sum(map(self._going, listings))
-        scanned = sum(listing.scanned for listing in listings)
+        planned, scanned = sum(map(self._going, listings)), sum(listing.scanned for listing in listings)
         if self._order.max_removals is not None:
             stop = planned > self._order.max_removals
         else:
             stop = planned > FEW and planned * 100 > scanned
             for listing in listings:
                 going = self._going(listing)
-                stop = stop or (going > FEW_PER_STORE and going * 3 > listing.labelled)
+                stop |= going > FEW_PER_STORE and going * 3 > listing.labelled
         if stop:
             await self._drop()
             raise BreakerOpen(planned=planned, scanned=scanned)
@@ -371,7 +370,7 @@ class Sweep:
         done = [key for key, _ in rows if key not in left]
         progress.worked += len(done)
         # Written first: a page that is worked off twice is counted twice, and nothing seems lost.
-        await self._ledger.put_notes([progress.note(self._ledger.now())])
+        await self._note(progress)
         await self._spool.drop(done)
         return not left
 

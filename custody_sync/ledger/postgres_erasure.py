@@ -17,6 +17,7 @@ from custody_sync.faultpoints import FaultPoint
 from custody_sync.ledger.postgres_errors import ledger_errors, translate
 from custody_sync.ledger.postgres_notes import Due, Notes
 from custody_sync.ledger.postgres_url import Location
+from custody_sync.ledger.storage import SWEEP
 from custody_sync.model import Erasure
 from custody_sync.runtime import Runtime
 
@@ -67,13 +68,19 @@ class Eraser:
         return Erasure.DONE if len(done) == len(owing) else Erasure.PENDING
 
     async def _named(self, conn: AsyncConnection[Any], rows: list[Due]) -> set[str]:
-        """Drop what dead sweeps noted of identities that go; return the facts a living sweep still names."""
+        """Drop what dead sweeps noted of identities that go; return the facts a living one may still name."""
         anonymous = [fact_id for fact_id, what, _, _ in rows if what == "identity"]
         named = await self._notes.naming(conn, anonymous)
-        if not named or await self._notes.is_leased(conn, self._runtime.clock.now()):
-            return {fact_id for _, _, fact_id in named}
+        runs = bool(anonymous) and await self._notes.runs_naming(conn)
+        if not named and not runs:
+            return set()
+        if await self._notes.is_leased(conn, self._runtime.clock.now()):
+            return set(anonymous) if runs else {fact_id for _, _, fact_id in named}
         for topic, key, _ in named:
             await self._notes.drop(conn, topic, [key], None)
+        if runs or any(topic in SWEEP for topic, _, _ in named):
+            for topic in SWEEP:
+                await self._notes.drop(conn, topic, None, None)
         return set()
 
     async def _rewrite(self, conn: AsyncConnection[Any], rows: list[Due]) -> list[Due]:

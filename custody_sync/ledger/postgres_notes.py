@@ -143,6 +143,10 @@ class Notes:
                 found.append((topic, key, fact_id))
         return found
 
+    async def runs_naming(self, conn: AsyncConnection[Any]) -> bool:
+        """Tell whether a sweep noted cursors or ids of a store, of which nobody knows whose they are."""
+        return await (await conn.execute(self._sql["runs_naming"])).fetchone() is not None
+
     async def is_leased(self, conn: AsyncConnection[Any], now: datetime) -> bool:
         """Tell whether somebody holds a lease, and may thus be at work on notes."""
         asked = {"now": format_instant(now), "void": format_instant(now + LEASED)}

@@ -18,6 +18,7 @@ from custody_sync.ledger import sqlite_notes as beside
 from custody_sync.ledger.sqlite_connection import Connection
 from custody_sync.ledger.sqlite_errors import ledger_errors, translate
 from custody_sync.ledger.sqlite_files import BUSY_TIMEOUT_MS, Location
+from custody_sync.ledger.storage import SWEEP
 from custody_sync.model import Erasure
 from custody_sync.runtime import Runtime
 
@@ -35,18 +36,25 @@ def due(conn: sqlite3.Connection) -> list[Due]:
 
 
 def drop_named(conn: sqlite3.Connection, rows: Sequence[Due], now: datetime) -> tuple[set[str], bool]:
-    """Drop what dead sweeps noted of identities that go.
+    """Drop what dead sweeps noted of identities that go; the next sweep lists again.
 
     A living sweep drops its notes itself as it works them off; without them it would leave entries
     in a store and call itself complete.
 
     Returns:
-        The facts that a living sweep still names, and whether notes were dropped.
+        The facts that a living sweep may still name, and whether notes were dropped.
     """
-    named = beside.naming(conn, [fact_id for fact_id, what, _ in rows if what == "identity"])
-    if not named or beside.leased(conn, now):
-        return {fact_id for _, _, fact_id in named}, False
+    anonymous = [fact_id for fact_id, what, _ in rows if what == "identity"]
+    named = beside.naming(conn, anonymous)
+    runs = bool(anonymous) and beside.runs_naming(conn)
+    if not named and not runs:
+        return set(), False
+    if beside.leased(conn, now):
+        return set(anonymous) if runs else {fact_id for _, _, fact_id in named}, False
     conn.executemany("DELETE FROM notes WHERE topic = ? AND key = ?", [row[:2] for row in named])
+    if runs or any(topic in SWEEP for topic, _, _ in named):
+        for topic in SWEEP:
+            beside.drop(conn, topic, None, None)
     return set(), True
 
 

@@ -109,6 +109,13 @@ def naming(conn: sqlite3.Connection, fact_ids: Sequence[str]) -> list[tuple[str,
     ).fetchall()
 
 
+def runs_naming(conn: sqlite3.Connection) -> bool:
+    """Tell whether a sweep noted cursors or ids of a store, of which nobody knows whose they are."""
+    # A version that does not say so may have.
+    query = "SELECT 1 FROM notes WHERE topic = 'sweep-run' AND instr(value, '\"names\": false') = 0 LIMIT 1"
+    return conn.execute(query).fetchone() is not None
+
+
 def leased(conn: sqlite3.Connection, now: datetime) -> bool:
     """Tell whether somebody holds a lease, and may thus be at work on notes."""
     query = "SELECT 1 FROM notes WHERE topic = 'lease' AND expires_at > ? AND expires_at <= ? LIMIT 1"

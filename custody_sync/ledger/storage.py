@@ -260,6 +260,8 @@ LEASED = 2 * BEYOND
 """The same of a sweep's lease, where nobody knows its term; that is an hour at most."""
 MOVED = "moved"
 """The topic of the one note that is a ledger's mark."""
+SWEEP = ("sweep-run", "sweep-spool", "sweep-seen")
+"""The topics of what a sweep notes, which an erasure of an identity takes when nobody sweeps."""
 ERASURE = "erasure"
 """The topic of what has to be driven out of the files."""
 CLAIMS = "notebook"

@@ -22,6 +22,7 @@ from custody_sync.ports import Listed, lists_pages
 from custody_sync.repair.last import last_sweep
 from custody_sync.repair.lease import holder
 from custody_sync.repair.selection import Part
+from custody_sync.repair.spool import Spool
 from custody_sync.runtime import Runtime
 from custody_sync.stores import Deadlines
 from custody_sync.testing import Faults, ManualClock, MemoryStore
@@ -488,3 +489,47 @@ def test_a_class_with_a_listing_of_its_own_is_listed_by_it() -> None:
     replaced.list_entries = Unpaged("b").list_entries  # type: ignore[method-assign]  # on the object
     assert not lists_pages(replaced)
     assert not lists_pages(MemoryStore("a", without=[Capability.LIST_ENTRIES]))
+
+
+async def test_what_slept_through_its_lease_takes_nothing_of_another_run(desk: Desk) -> None:
+    """A sweep drops and reads only rows of its own run, and the other finds all of its."""
+    for n in range(30):
+        await desk.written(n, subject=f"s:{n}")
+    await desk.orphan("memories")
+    await crash(desk, FaultPoint.SWEEP_SPOOLED)
+    (run,) = await desk.ledger.notes("sweep-run")
+    spooled = await desk.ledger.notes("sweep-spool")
+    assert {note.holder for note in spooled} == {run.holder}
+    late = Spool(desk.ledger, "another run")
+    await late.drop([note.key for note in spooled])
+    await late.clear()
+    assert (await late.count(), [page async for page in late.pages(without=set())]) == (0, [])
+    assert await desk.ledger.notes("sweep-spool") == spooled
+    assert len((await desk.repair()).repaired) == 1
+
+
+async def test_what_was_lost_of_a_killed_sweep_is_said(desk: Desk) -> None:
+    """A sweep that goes on and finds fewer candidates than were spooled is not complete; the next one is."""
+    for n in range(30):
+        await desk.written(n, subject=f"s:{n}")
+    await desk.orphan("memories")
+    await crash_at_note(desk, 3)
+    assert len(await desk.ledger.notes("sweep-spool")) == 1
+    await desk.ledger.drop_notes("sweep-spool")
+    result = await desk.repair()
+    assert result.resumed is not None
+    assert result.unrecorded == ("1 entries to remove were lost on the way; run repair again",)
+    assert not result.complete
+    assert (await desk.repair()).complete
+
+
+async def test_a_killed_sweep_names_no_space(desk: Desk) -> None:
+    """What it was about is kept as a hash, and where it is done listing no cursor is."""
+    await desk.written(space="user:CANARY")
+    desk.fail_next(FaultPoint.SWEEP_SPOOLED, Crash())
+    with pytest.raises(Crash):
+        await desk.repair(space="user:CANARY")
+    (run,) = await desk.ledger.notes("sweep-run")
+    assert "CANARY" not in run.value
+    assert '"names": false' in run.value
+    assert (await desk.repair(space="user:CANARY")).resumed is not None

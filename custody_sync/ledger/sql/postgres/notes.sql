@@ -55,6 +55,10 @@ WHERE n.topic = 'erasure' AND n.key = r.key COLLATE "C" AND n.value = r.value AN
 SELECT topic, key, value FROM custody_sync.notes
 WHERE topic <> 'erasure' AND strpos(value, '"fact_id"') > 0
 
+-- A version that does not say so may have.
+-- name: runs_naming
+SELECT FROM custody_sync.notes WHERE topic = 'sweep-run' AND strpos(value, '"names": false') = 0 LIMIT 1
+
 -- name: leased
 SELECT EXISTS (SELECT FROM custody_sync.notes WHERE topic = 'lease' AND expires_at > %(now)s
     AND expires_at <= %(void)s)
