@@ -68,6 +68,8 @@ class AdoptResult:
     spaces: Mapping[str, int] = field(default_factory=dict)
     """By space, how many facts; of more than a thousand spaces the rest under an empty name."""
     samples: tuple[Sample, ...] = ()
+    more: bool = False
+    """True when a limit ended it and there was more to do; running it again goes on."""
     stopped: str | None = None
     """Why it ended early; running it again goes on."""
     dry_run: bool = True
@@ -87,6 +89,12 @@ class BackfillResult:
     refused: Mapping[str, int] = field(default_factory=dict)
     """By reason, how many facts are still missing in the store."""
     refusals: tuple[Left, ...] = ()
+    left: int = 0
+    """Tries that may have left an entry which the ledger does not place: repair removes it."""
+    leftovers: tuple[str, ...] = ()
+    """Of which facts; the first of them."""
+    more: bool = False
+    """True when a limit ended it and there was more to do; running it again goes on."""
     stopped: str | None = None
     """Why it ended early; running it again goes on."""
     dry_run: bool = True
@@ -126,6 +134,8 @@ class Drift(StrEnum):
     """An orphan or stray that says it was stored in the future, so that nobody can tell its age."""
     YOUNG = "young"
     """An orphan or stray that may be a write under way."""
+    OWED = "owed"
+    """A believed fact that the store is owed, since it has begun or is believed again: for `repair`."""
     UNPLACED = "unplaced"
     """A believed fact that the store has no placement of: for `backfill`."""
     UNUSABLE = "unusable"

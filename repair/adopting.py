@@ -129,7 +129,7 @@ class Adopting:
                     bare = self._without_label(page)
                     await self._take_page(bare, dry_run, limit)
                     watch("adopting", count.scanned, None)
-                    if limit is not None and count.adopted >= limit:
+                    if count.more:
                         break
         except StoreError as error:
             count.stopped = f"{self._gate.name}: cannot list: {describe(error)}"
@@ -177,7 +177,9 @@ class Adopting:
         proposed = await self._gather(new, lambda entry: self._propose(entry, now))
         ready = await self._unclaimed([one for one in proposed if one is not None])
         if limit is not None:
-            ready = ready[: limit - self._count.adopted]
+            room = limit - self._count.adopted
+            self._count.more = len(ready) > room
+            ready = ready[:room]
         await self._gather(ready, lambda one: self._adopt(one, dry_run))
         await self._gather(labelling, lambda pair: self._label_again(*pair, dry_run))
 

@@ -47,7 +47,9 @@ class _Count:
     lacking: int = 0
     placed: int = 0
     elsewhere: int = 0
+    more: bool = False
     refused: Tally = field(default_factory=Tally)
+    left: Tally = field(default_factory=Tally)
     stopped: str | None = None
 
 
@@ -92,14 +94,17 @@ class Backfilling:
                 after = page.next
                 facts = await self._facts(page, fits)
                 if limit is not None:
-                    facts = facts[: limit - count.lacking]
+                    # Past the limit it is only seen whether anything is left.
+                    room = limit - count.lacking
+                    count.more = len(facts) > room
+                    facts = facts[:room]
                 count.lacking += len(facts)
                 if dry_run:
                     self._check(facts)
                 else:
                     await self._fill(self._check(facts))
                 watch("filling", count.lacking, None)
-                if after is None or (limit is not None and count.lacking >= limit):
+                if after is None or count.more:
                     break
         except (LedgerError, ClosedError) as error:
             count.stopped = error.code
@@ -149,7 +154,7 @@ class Backfilling:
                 return puts
             # It may have taken some of them: those are taken back before any is put again.
             pairs = zip(facts, puts, strict=True)
-            await together(self._placer.take_back(fact, [put]) for fact, put in pairs)
+            await together(self._take_back(fact, put) for fact, put in pairs)
         return await together(self._placer.put(self._gate, fact) for fact in facts)
 
     async def _place(self, fact: Fact, put: Put) -> None:
@@ -157,7 +162,7 @@ class Backfilling:
         if put.error is not None:
             said = describe(put.error) if isinstance(put.error, StoreError) else reason_of(put.error)
             count.refused.add(f"put failed ({said})", fact_id=fact.fact_id)
-            await self._placer.take_back(fact, [put])
+            await self._take_back(fact, put)
             return
         place = Place(
             event_id=self._runtime.ids.event_id(),
@@ -170,13 +175,18 @@ class Backfilling:
             await self._ledger.append(place)
         except OVERTAKEN:
             count.elsewhere += 1
-            await self._placer.take_back(fact, [put])
+            await self._take_back(fact, put)
         except Refused as refusal:
             count.refused.add(f"not recorded ({refusal.code})", fact_id=fact.fact_id)
-            await self._placer.take_back(fact, [put])
+            await self._take_back(fact, put)
         else:
             count.placed += 1
             await self._placer.stand_by([put])
+
+    async def _take_back(self, fact: Fact, put: Put) -> None:
+        _, left = await self._placer.take_back(fact, [put])
+        if left:
+            self._count.left.add("an entry may be left", fact_id=fact.fact_id)
 
     def _result(self, dry_run: bool) -> BackfillResult:
         count = self._count
@@ -188,9 +198,12 @@ class Backfilling:
             placed_elsewhere=count.elsewhere,
             refused=dict(count.refused.reasons),
             refusals=tuple(count.refused.named),
+            left=count.left.count,
+            leftovers=tuple(one.fact_id for one in count.left.named),
+            more=count.more,
             stopped=count.stopped,
             dry_run=dry_run,
-            complete=not (count.stopped or count.refused.count),
+            complete=not (count.stopped or count.more or count.refused.count or count.left.count),
         )
 
 

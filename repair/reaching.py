@@ -12,12 +12,12 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from custody_sync.ledger import Ledger
-from custody_sync.model import format_instant
+from custody_sync.model import Outcome, format_instant
 from custody_sync.repair.backoff import Backoff
 from custody_sync.repair.findings import Findings
 from custody_sync.repair.lease import Lease
 from custody_sync.repair.listing import Listing
-from custody_sync.results import Retry
+from custody_sync.results import Repaired, Restored, Retry
 from custody_sync.runtime import Runtime
 from custody_sync.stores import Gate
 
@@ -82,12 +82,14 @@ class Reach:
         async with self._trying.setdefault(store, asyncio.Lock()):
             done, items = await self._try(gate, list(items), work)
         if self.is_out(store):
-            self._left[store] += len(items)
+            self._left[store] += len(items) + sum(map(_is_left, done))
             return done
         rest = await self._lease.each(items, lambda item: self._while_it_answers(gate, item, work))
+        done += [result for some in rest for result in some]
         if gate.unanswered >= SILENT:
             await self.missed(store)
-        return done + [result for some in rest for result in some]
+            self._left[store] += sum(map(_is_left, done))
+        return done
 
     async def _try(
         self, gate: Gate, items: list[S], work: Callable[[S, bool], Coroutine[Any, Any, T]]
@@ -106,8 +108,11 @@ class Reach:
                 break
         else:
             await self.missed(gate.name)
-        tried = set(drawn[: len(done)])
-        return done, [item for at, item in enumerate(items) if at not in tried]
+        tried = dict(zip(drawn, done, strict=False))
+        if not self.is_out(gate.name):
+            # It is there after all, so what was tried only once is tried like the rest.
+            tried = {at: result for at, result in tried.items() if not _is_left(result)}
+        return list(tried.values()), [item for at, item in enumerate(items) if at not in tried]
 
     async def _while_it_answers(
         self, gate: Gate, item: S, work: Callable[[S, bool], Coroutine[Any, Any, T]]
@@ -144,6 +149,13 @@ class Reach:
         count = self._left[store]
         waits = f"{count} pending pieces of work wait" if count != 1 else "1 pending piece of work waits"
         return f"{waits} there, tried again from {format_instant(retry.next_at)}"
+
+
+def _is_left(result: object) -> bool:
+    """Tell of what was tried whether it still waits."""
+    if isinstance(result, Repaired):
+        return result.outcome is not Outcome.VERIFIED
+    return isinstance(result, Restored) and not result.placed
 
 
 __all__ = ["Reach"]

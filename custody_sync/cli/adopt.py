@@ -154,6 +154,8 @@ def _remark(output: Output, result: AdoptResult, trusted: Provenance) -> None:
             f"{result.elsewhere} entries lie in another scope than new facts of their space would; a search "
             "in that space does not find them. Choose --space so that the store's scope follows from it."
         )
+    if result.more:
+        output.note("More is left because of --limit; run it again.")
     if result.stopped is not None:
         output.note(f"It ended early ({result.stopped}); run it again.")
     if result.dry_run and result.adopted:

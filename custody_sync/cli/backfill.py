@@ -21,6 +21,9 @@ from custody_sync.cli.session import open_custody, run
 from custody_sync.mended import BackfillResult
 from custody_sync.settings import load_settings
 
+SHOWN = 5
+"""Fact ids in one sentence; the document has more of them."""
+
 
 def backfill(
     store: Annotated[str, typer.Argument(metavar="STORE", show_default=False)],
@@ -79,10 +82,16 @@ def _status(result: BackfillResult) -> int:
 
 def _show(output: Output, result: BackfillResult) -> None:
     done = "would be put" if result.dry_run else "were put"
-    output.line(f"{result.lacking} facts were not in {result.store}; {result.placed} {done}.")
+    lacking = f"More than {result.lacking}" if result.more else str(result.lacking)
+    output.line(f"{lacking} facts were not in {result.store}; {result.placed} {done}.")
     if result.placed_elsewhere:
         output.line(f"{result.placed_elsewhere} were placed or ended by others meanwhile.")
     show_left(output, "still missing", result.refused, result.refusals)
+    if result.left:
+        facts = ", ".join(result.leftovers[:SHOWN])
+        output.note(f"{result.left} tries may have left an entry ({facts}); run custody-sync repair.")
+    if result.more:
+        output.note("More is left because of --limit; run it again.")
     if result.stopped is not None:
         output.note(f"It ended early ({result.stopped}); run it again.")
     if result.dry_run and result.placed:

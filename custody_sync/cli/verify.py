@@ -97,7 +97,8 @@ def verify(
                         watch=watch,
                         tell=answers,
                     )
-                proof = await proof_of(custody, who)
+                answering = [store for store, outcomes in result.outcomes.items() if outcomes]
+                proof = await proof_of(custody, who, answering)
             _show(output, result, proof, answers)
             document = {**plain(proof), **plain(result)}
             del document["removals"]
@@ -143,7 +144,8 @@ class _Answers:
 
 def _show(output: Output, result: VerifyResult, proof: Proof, answers: _Answers) -> None:
     stores = sorted({*result.outcomes})
-    if len(answers.cells) <= FEW:
+    # Of an earlier part only what proved nothing is known fact by fact.
+    if len(answers.cells) <= FEW and len(result.parts) == 1:
         output.table(
             "removed facts",
             ("fact", *stores),
@@ -165,7 +167,7 @@ def _show(output: Output, result: VerifyResult, proof: Proof, answers: _Answers)
     if result.unnamed:
         output.note(f"{result.unnamed} more answers prove nothing and are only counted.")
     _remark(output, result)
-    asked = ", ".join(stores) or "no store"
+    asked = ", ".join(proof.stores) or "no store"
     output.line(f"Asked {asked} at {format_instant(proof.time)}, by {proof.actor}.")
     output.line(f"Ledger {proof.ledger_id}, head {proof.head.seq}: {proof.head.hash}")
 

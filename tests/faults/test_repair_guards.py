@@ -52,6 +52,7 @@ async def test_a_restored_ledger_is_known_by_its_witness(tmp_path: Path) -> None
         custody = AsyncCoordinator(ledger, stores=stores, runtime=runtime)
         planned = await custody.repair(**told, dry_run=True)
         assert "put back from a backup" in planned.notices[0]
+        assert (await custody.reconcile(actor="ops")).notices == planned.notices
         error = await error_of(custody.repair(**told, max_removals=100), errors.LedgerRestored)
         assert (error.seq, error.exit_code) == (2, 4)
         assert "ledger head --accept" in str(error)

@@ -307,11 +307,11 @@ async def test_a_writer_beside_it(desk: Desk) -> None:
 
 
 async def test_a_limit(desk: Desk) -> None:
-    """It adopts so many at most, and the next run goes on."""
+    """It adopts so many at most, says whether that was all, and the next run goes on."""
     fill(desk, 5)
-    assert (await adopt(desk, limit=2)).adopted == 2
-    assert (await adopt(desk, limit=2)).adopted == 2
-    assert (await adopt(desk)).adopted == 1
+    for adopted, more in ((2, True), (2, True), (1, False)):
+        result = await adopt(desk, limit=2)
+        assert (result.adopted, result.more, result.complete) == (adopted, more, not more)
     assert "limit" in str(await error_of(adopt(desk, limit=0), errors.InvalidInput))
 
 

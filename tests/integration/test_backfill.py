@@ -78,12 +78,13 @@ async def test_again_there_is_nothing_to_do(desk: Desk) -> None:
 
 
 async def test_a_space_and_a_limit(desk: Desk) -> None:
-    """Only what was asked for is put, and the next run goes on."""
+    """Only what was asked for is put; what a limit left of it is told, and the next run goes on."""
     for n in range(6):
         await desk.written(n, subject=f"acct:{n}", space=f"user:{n % 2}")
     custody = added(desk)
-    assert (await backfill(custody, space="user:1", limit=2)).placed == 2
-    assert (await backfill(custody, space="user:1")).placed == 1
+    for placed, more in ((2, True), (1, False)):
+        result = await backfill(custody, space="user:1", limit=2)
+        assert (result.placed, result.more, result.complete) == (placed, more, not more)
     assert {e.space for e in desk.stores["new"].snapshot().values()} == {"user:1"}
     assert (await backfill(custody, space="user:*")).placed == 3
 
@@ -111,6 +112,39 @@ async def test_what_a_batch_cannot_say(desk: Desk) -> None:
     store.put, store.put_many = real, batch  # type: ignore[method-assign]
     assert (await backfill(custody)).placed == 1
     assert len(await desk.judge_clean()) == 5
+
+
+async def test_a_lost_reply_that_nobody_can_ask_after(desk: Desk) -> None:
+    """A store that may have taken a batch, and cannot be asked, is named: what it may hold is for repair."""
+    await some(desk, 3)
+    custody = added(desk, without=[Capability.FIND])
+    desk.stores["new"].faults.lose_reply("put_many")
+    result = await backfill(custody)
+    assert (result.placed, result.left, result.complete) == (3, 3, False)
+    assert len(set(result.leftovers)) == 3
+    assert len(desk.stores["new"].snapshot()) == 6
+    desk.clock.advance(LATER)
+    assert (await custody.repair(actor=ACTOR, reason="left", max_removals=3)).complete
+    assert len(desk.stores["new"].snapshot()) == 3
+
+
+async def test_what_cannot_be_taken_back_is_told(desk: Desk) -> None:
+    """A fact forgotten between put and place leaves its entry where the store refuses to give it up."""
+    gone, *_ = await some(desk, 2)
+    custody = added(desk)
+    store = desk.stores["new"]
+    put_many = store.put_many
+
+    async def overtaken(items: Any) -> Any:
+        answer = await put_many(items)
+        await desk.forget(gone)
+        store.faults.refuse("delete")
+        return answer
+
+    store.put_many = overtaken  # type: ignore[method-assign]  # the race, made certain
+    result = await backfill(custody)
+    assert (result.placed, result.placed_elsewhere, result.left) == (1, 1, 1)
+    assert (result.leftovers, result.complete) == ((gone,), False)
 
 
 @pytest.mark.parametrize("without", [[], [Capability.PUT_MANY]])
