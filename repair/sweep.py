@@ -19,14 +19,14 @@ from custody_sync.faultpoints import FaultPoint
 from custody_sync.finishing import Finishing
 from custody_sync.ledger import Ledger
 from custody_sync.ledger.storage import ERASURE
-from custody_sync.model import REPAIR_MIN_AGE, Capability, Erasure, Outcome
+from custody_sync.model import REPAIR_MIN_AGE, Capability, Erasure
 from custody_sync.placing import Placer
 from custody_sync.ports import Watch
 from custody_sync.releasing import Notebooks
 from custody_sync.removal import Mandate, Remover
 from custody_sync.repair.applying import Applying
 from custody_sync.repair.draining import Allowance, Draining
-from custody_sync.repair.findings import Findings, repaired_of
+from custody_sync.repair.findings import Findings
 from custody_sync.repair.guards import doubts_of, guard
 from custody_sync.repair.last import note_last
 from custody_sync.repair.lease import LEASE, Lease
@@ -186,7 +186,7 @@ class Sweep:
             async with aclosing(self._batches(gate, progress)) as batches:
                 async for batch in batches:
                     for candidate in batch.candidates:
-                        self._findings.repaired.append(repaired_of(candidate, Outcome.PLANNED, None, ""))
+                        self._findings.repaired.append(self._working.planned(candidate))
                         if file is not None:
                             file.write(candidate)
         self._findings.name_odd()

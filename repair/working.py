@@ -24,6 +24,7 @@ VANISHED = 5
 PLACED = "it is a current placement now"
 SHARED = "its id stands for another fact now"
 SINCE = "its removal was recorded meanwhile"
+SAVES = "would be saved as a claim, not removed"
 
 
 class Working:
@@ -86,6 +87,13 @@ class Working:
         done = await self._lease.each(candidates, self._work_off)
         self._findings.repaired += [item for item in done if item is not None]
         return [one for one, item in zip(candidates, done, strict=True) if item is None]
+
+    def planned(self, candidate: Candidate) -> Repaired:
+        """Say what would become of a candidate."""
+        return repaired_of(candidate, Outcome.PLANNED, None, SAVES if self._saves(candidate) else "")
+
+    def _saves(self, candidate: Candidate) -> bool:
+        return self._salvaging is not None and candidate.is_orphan and not candidate.recorded
 
     async def _work_off(self, candidate: Candidate) -> Repaired | None:
         """Record one candidate, then delete and verify it; None if it was left, or found its place."""
@@ -162,4 +170,4 @@ def _no_longer(candidate: Candidate, found: Unaccounted | None) -> str:
     return SHARED if found.owner is not None and found.state is not PlacementState.GONE else ""
 
 
-__all__ = ["PLACED", "SHARED", "SINCE", "Working"]
+__all__ = ["PLACED", "SAVES", "SHARED", "SINCE", "Working"]

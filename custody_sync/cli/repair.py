@@ -167,7 +167,8 @@ async def _planned(ledger: Ledger, result: RepairResult, now: datetime) -> list[
         stored = [p.stored_at for p in places if (p.store, p.external_id) == (entry.store, entry.external_id)]
         since = stored[0] if stored else _made_at(entry.fact_id)
         age = "" if since is None else _age(now - since)
-        rows.append((entry.store, entry.external_id, entry.fact_id, entry.kind.value, age))
+        kind = f"{entry.kind.value} ({entry.detail})" if entry.detail else entry.kind.value
+        rows.append((entry.store, entry.external_id, entry.fact_id, kind, age))
     return rows
 
 
@@ -199,7 +200,8 @@ def _show(output: Output, result: RepairResult, planned: Sequence[Sequence[objec
     if result.salvaged:
         rows = [(one.fact_id, one.space, ", ".join(one.entries)) for one in result.salvaged]
         output.table("salvaged, waiting to be confirmed", ("fact", "space", "stores"), rows)
-    odd = [r for r in result.repaired if r.detail]
+    # A dry run says it with the kind.
+    odd = [] if result.dry_run else [r for r in result.repaired if r.detail]
     if odd:
         output.table(
             "remarks",

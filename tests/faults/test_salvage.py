@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from fix_custody import ACTOR, LATER, Crash, Desk, error_of, open_desk
 
 from custody_sync import errors
 from custody_sync.faultpoints import FaultPoint
-from custody_sync.ledger import Repair
+from custody_sync.ledger import Assert, Repair
 from custody_sync.model import Capability, Entry, Provenance
 from custody_sync.testing import MemoryStore
 
@@ -25,6 +26,8 @@ async def test_orphans_become_claims(desk: Desk) -> None:
     """Free text in the space of the label, by the operator, flagged as adopted; the entries stay."""
     key = await desk.orphan("memories")
     before = desk.stores["memories"].snapshot()[key]
+    (planned,) = (await salvage(desk, dry_run=True)).repaired
+    assert planned.detail == "would be saved as a claim, not removed"
     result = await salvage(desk)
     assert (result.repaired, result.complete) == ((), True)
     (saved,) = result.salvaged
@@ -57,6 +60,52 @@ async def test_entries_of_one_write_are_one_fact(desk: Desk) -> None:
     assert (await desk.confirm(fact_id)).complete
     assert await desk.judge_clean() == {fact_id}
     assert [store.calls["put"] for store in desk.stores.values()] == [1, 1]
+
+
+@pytest.mark.parametrize("confirmed", [True, False])
+@pytest.mark.parametrize("cancelled", [True, False])
+async def test_a_writer_that_stood_still_spares_what_was_saved(
+    desk: Desk, confirmed: bool, cancelled: bool
+) -> None:
+    """Stopped between stores and ledger for long, it finds its fact salvaged, and takes nothing back."""
+    reached, go, append = asyncio.Event(), asyncio.Event(), desk.ledger.append
+
+    async def slow(draft: Any) -> Any:
+        if isinstance(draft, Assert) and not draft.adopted:
+            reached.set()
+            await go.wait()
+        return await append(draft)
+
+    desk.ledger.append = slow  # type: ignore[method-assign]  # a process that is stopped, in one process
+    writing = asyncio.ensure_future(desk.write())
+    await reached.wait()
+    desk.clock.advance(LATER)
+    other = desk.coordinator()
+    (saved,) = (await other.repair(actor="ops", reason="lost", salvage=True)).salvaged
+    if confirmed:
+        assert (await other.confirm(saved.fact_id, actor="ops")).complete
+    held = desk.held()
+    if cancelled:
+        writing.cancel()
+    go.set()
+    with pytest.raises(asyncio.CancelledError if cancelled else errors.DuplicateFact):
+        await writing
+    assert desk.held() == held
+    assert not confirmed or await desk.judge_clean() == {saved.fact_id}
+
+
+async def test_a_writer_that_stood_still_leaves_what_no_ledger_can_judge(desk: Desk) -> None:
+    """What is old enough to have been salvaged goes only if the ledger says that it was not."""
+
+    async def gone(*_: Any, **__: Any) -> Any:
+        desk.clock.advance(LATER)
+        raise errors.LedgerReadOnly(name="x")
+
+    desk.ledger.append = gone  # type: ignore[method-assign]
+    desk.ledger.unaccounted = gone  # type: ignore[method-assign]
+    error = await error_of(desk.write(), errors.LedgerReadOnly)
+    assert sorted(error.fields["left"]) == sorted(desk.stores)
+    assert len(desk.held()) == 2
 
 
 async def test_later_somebody_decides(desk: Desk) -> None:
