@@ -50,7 +50,11 @@ class Keys:
                 attempt += 1
                 continue
             if standing is Standing.ASSERTED:
-                return Reserved(fact_id, holder, await self._earlier(fact_id, request))
+                earlier = await self._earlier(fact_id, request)
+                if earlier is None:
+                    attempt += 1
+                    continue
+                return Reserved(fact_id, holder, earlier)
             note = await self._acquire(Reserved(fact_id, holder))
             if note.holder != holder:
                 raise WriteInProgress(fact_id=fact_id)
@@ -77,11 +81,14 @@ class Keys:
     async def _standing(self, fact_id: str) -> Standing:
         return (await self._ledger.known([fact_id]))[fact_id]
 
-    async def _earlier(self, fact_id: str, request: Request) -> Fact:
+    async def _earlier(self, fact_id: str, request: Request) -> Fact | None:
+        """Return what a key became; None where its write was never recorded, and a salvage took its id."""
         fact = await self._ledger.get(fact_id)
         if fact is None or fact.forgotten:
             raise Forgotten(fact_id=fact_id)
         page = await self._ledger.history(fact_id, limit=1)
+        if page and page[0].kind is EventKind.ASSERT and page[0].data.get("adopted") is True:
+            return None
         said = page[0].sealed.get("content", {}).get("request") if page else None
         if page and page[0].kind is EventKind.ASSERT and said == request.digest():
             return fact

@@ -10,6 +10,7 @@ from datetime import datetime
 
 from custody_sync.errors import (
     AlreadyPlaced,
+    ClosedError,
     CustodyError,
     InvalidInput,
     InvalidStore,
@@ -25,6 +26,7 @@ from custody_sync.faultpoints import FaultPoint
 from custody_sync.finishing import Finishing, together
 from custody_sync.ledger import Ledger, Place
 from custody_sync.model import (
+    PLACEMENT_MAX_AGE,
     Capability,
     Entry,
     Fact,
@@ -176,8 +178,7 @@ class Placer:
         return tuple(await together(self._relabel_one(fact, row) for row in rows))
 
     async def _relabel_one(self, fact: Fact, row: Placement) -> Relabelled:
-        gate = self._gates.get(row.store)
-        detail = ""
+        gate, detail = self._gates.get(row.store), ""
         if gate is None:
             detail = NOT_CONFIGURED
         elif not gate.can(Capability.RELABEL):
@@ -222,8 +223,7 @@ class Placer:
         for task in tasks:
             task.cancel()
         settled = await asyncio.gather(*tasks, return_exceptions=True)
-        puts = [put for put in settled if isinstance(put, Put)]
-        await self.take_back(fact, puts)
+        await self.take_back(fact, [put for put in settled if isinstance(put, Put)])
 
     async def _undo(self, fact: Fact, puts: Sequence[Put], failed: Sequence[Put]) -> CustodyError:
         removed, left = await self.take_back(fact, puts)
@@ -250,13 +250,12 @@ class Placer:
         _, left = await self._finishing.see_through(self.take_back(fact, puts))
         return left
 
-    async def take_back(self, fact: Fact, puts: Iterable[Put]) -> tuple[list[str], list[str]]:
+    async def take_back(self, fact: Fact, puts: Sequence[Put]) -> tuple[list[str], list[str]]:
         """Delete and verify what puts left; returns where it was removed, and where it may be left."""
         self._runtime.reach(FaultPoint.BEFORE_COMPENSATION)
-        asked = list(puts)
-        clean = await together(self._take_back_one(fact, put) for put in asked)
-        removed = [put.gate.name for put, gone in zip(asked, clean, strict=True) if gone is True]
-        left = [put.gate.name for put, gone in zip(asked, clean, strict=True) if gone is False]
+        clean = await together(self._take_back_one(fact, put) for put in puts)
+        removed = [put.gate.name for put, gone in zip(puts, clean, strict=True) if gone is True]
+        left = [put.gate.name for put, gone in zip(puts, clean, strict=True) if gone is False]
         return removed, left
 
     async def _take_back_one(self, fact: Fact, put: Put) -> bool | None:
@@ -286,9 +285,8 @@ class Placer:
     async def _answered(self, fact: Fact, put: Put) -> tuple[list[Entry], bool]:
         """Return what a put answered with, as far as it is certainly its own, and whether that is all.
 
-        A key that we chose is nobody else's. An id that the store made may stand for an equal text
-        of another write that is still under way, so it is ours only where the store shows our label
-        under it, and otherwise the sweep's to judge.
+        A key that we chose is no other write's. An id that the store made may stand for an equal text of
+        one that is still under way, so it is ours only where the store shows our label under it.
         """
         entries = [placement.to_entry(fact.text) for placement in put.placements]
         loose = [entry for entry in entries if not await self._stands_for_a_fact(entry)]
@@ -299,14 +297,17 @@ class Placer:
         return [entry for entry in loose if entry.external_id not in made], not made
 
     async def _stands_for_a_fact(self, entry: Entry) -> bool:
-        """Tell whether the ledger placed it: a store that folds equal texts has one id for two facts."""
+        """Tell whether the ledger placed it: for a fact of equal text, or since a salvage took it up."""
         fact_id = entry.fact_id or ""
-        if entry.external_id.startswith(f"{fact_id}."):
-            return False
-        loose = await self._ledger.unaccounted(entry.store, {entry.external_id: fact_id}, keep=True)
-        return not any(
-            found.owner in (None, fact_id) or found.state is PlacementState.GONE for found in loose
-        )
+        try:
+            loose = await self._ledger.unaccounted(entry.store, {entry.external_id: fact_id}, keep=True)
+        except (LedgerError, ClosedError):
+            # A key that we chose, so young that no salvage takes it yet, is nobody else's.
+            since, chosen = entry.stored_at, entry.external_id.startswith(f"{fact_id}.")
+            if chosen and since and abs(self._runtime.clock.now() - since) < PLACEMENT_MAX_AGE:
+                return False
+            raise
+        return not any(row.owner in (None, fact_id) or row.state is PlacementState.GONE for row in loose)
 
     # --- what a retraction brings back ------------------------------------------------------
 
@@ -364,20 +365,19 @@ class Placer:
         )
         try:
             await self._ledger.append(place)
-        except AlreadyPlaced:
-            await self.take_back(fact, [put])
-            held = await self._ledger.placements(fact_id)
-            ids = tuple(p.external_id for p in held if p.store == store and p.state is PlacementState.HELD)
-            return Restored(
-                fact_id=fact_id, store=store, external_ids=ids, detail="placed by another process"
-            )
         except Refused as refusal:
-            await self.take_back(fact, [put])
-            return Restored(fact_id=fact_id, store=store, detail=f"not recorded ({refusal.code})")
+            _, left = await self.take_back(fact, [put])
+            ids, detail = tuple[str, ...](), f"not recorded ({refusal.code})"
+            if isinstance(refusal, AlreadyPlaced):
+                its = await self._ledger.placements(fact_id)
+                ids = tuple(p.external_id for p in its if (p.store, p.state) == (store, PlacementState.HELD))
+                detail = "placed by another process"
+            if left:
+                ids, detail = (), f"{detail}; an entry of this try may be left: run repair"
+            return Restored(fact_id=fact_id, store=store, external_ids=ids, detail=detail)
         await self.stand_by([put])
-        return Restored(
-            fact_id=fact_id, store=store, external_ids=tuple(p.external_id for p in put.placements)
-        )
+        placed = tuple(p.external_id for p in put.placements)
+        return Restored(fact_id=fact_id, store=store, external_ids=placed)
 
 
 def _placements(

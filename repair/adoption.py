@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import string
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from custody_sync.model import Entry, Json
 
 FIELDS = ("scope", "store", "external_id")
 """What a template may name."""
+_FIELD = re.compile(rf"{'|'.join(FIELDS)}|scope\[[0-9]{{1,4}}\]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,14 +106,23 @@ class Mapping:
         return answer
 
 
+def _named(template: str) -> set[str]:
+    """Return what a template names, with whatever says how it is written: a width may ask for any length."""
+    try:
+        parts = [part for part in string.Formatter().parse(template) if part[1] is not None]
+    except ValueError:
+        return {template}
+    return {
+        f"{field}{f'!{conversion}' if conversion else ''}{f':{spec}' if spec else ''}"
+        for _, field, spec, conversion in parts
+    }
+
+
 def _templated(template: str) -> Mapper:
     check_name(template, "space")
-    try:
-        named = {field for _, field, _, _ in string.Formatter().parse(template) if field is not None}
-    except ValueError:
-        named = {template}
+    named = _named(template)
     for field in named:
-        if field.partition("[")[0] not in FIELDS:
+        if not _FIELD.fullmatch(field):
             wanted = ", ".join(f"{{{name}}}" for name in FIELDS)
             problem = (
                 f"names {field!r}; a template may have {wanted} and, where scopes are lists, {{scope[1]}}"

@@ -23,6 +23,7 @@ PAGE = 500
 NOT_CONFIGURED = "its store is not configured here, or was not selected"
 YOUNG = "it is younger than ten minutes, or nobody can say how old it is"
 NOT_SHOWN = "its store does not show it any more"
+BLIND = "its store cannot be asked for one fact, so nobody can say whose it is now: run repair"
 STRANGE = "its store shows it under another ledger's label"
 REFUSED = "it is, or may become, the entry of a believed fact"
 VANISHED = "its store stopped answering"
@@ -63,7 +64,9 @@ class Applying:
 
     async def run(self, path: os.PathLike[str] | str) -> None:
         """Work off every line of a file that was read to its end before."""
-        for lines in _pages(read_plan(path, self._ledger)):
+        for page in _pages(read_plan(path, self._ledger)):
+            # A line that stands there twice is one; on a later page it is done already.
+            lines = list(_by_entry(page).values())
             await self._lease.renew()
             latest = self._ledger.now() - REPAIR_MIN_AGE
             there = [line for line in lines if self._has_store(line.candidate)]
@@ -135,7 +138,8 @@ class Applying:
         entry = candidate.entry
         gate = self._gates[entry.store]
         if not gate.can(Capability.FIND):
-            return candidate
+            self._skip(candidate, BLIND)
+            return None
         try:
             found = await gate.find(entry.fact_id or "")
         except CustodyError as error:
@@ -166,6 +170,11 @@ class Applying:
                 settled=reason in SETTLED,
             )
         )
+
+
+def _by_entry(lines: Sequence[Line]) -> dict[tuple[str, str, str | None, bool], Line]:
+    entries = [(line.candidate.entry, line) for line in lines]
+    return {(e.store, e.external_id, e.fact_id, line.owed): line for e, line in entries}
 
 
 def _pages(lines: Iterator[Line]) -> Iterator[list[Line]]:

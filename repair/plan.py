@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import IO, Any
 
 from custody_sync.errors import CustodyError, InvalidInput
@@ -23,6 +24,8 @@ from custody_sync.repair.spool import to_json
 from custody_sync.results import Repaired
 
 FORM = 1
+MARK = "custody_sync_plan"
+"""The first name of the first line: what a plan is known by."""
 MAX_LINE = 1_000_000
 _TEXTS = {"store", "external_id", "fact_id"}
 
@@ -71,10 +74,11 @@ def writing(
     """Write a plan; without its last line if anything goes wrong.
 
     Raises:
-        InvalidInput: the file cannot be written.
+        InvalidInput: the file cannot be written, is the ledger's, or holds something that is no plan.
     """
+    _check_target(path, ledger)
     header = {
-        "custody_sync_plan": FORM,
+        MARK: FORM,
         "ledger_id": ledger.ledger_id,
         "head": {"seq": head.seq, "hash": head.hash},
         "time": format_instant(ledger.now()),
@@ -91,6 +95,32 @@ def writing(
         raise _problem("plan", path, error.strerror or type(error).__name__) from None
 
 
+def _check_target(path: os.PathLike[str] | str, ledger: Ledger) -> None:
+    """Refuse to write a plan over anything but an older one: what was there would be lost."""
+    _check_path("plan", path)
+    where = Path(os.path.realpath(path))
+    if where in {Path(os.path.realpath(file)) for file in ledger.files}:
+        raise _problem("plan", path, "is a file of the ledger itself")
+    if not where.is_file():
+        return
+    try:
+        with open(where, "rb") as file:
+            began = file.read(len(MARK) + 2)
+    except OSError as error:
+        raise _problem("plan", path, error.strerror or type(error).__name__) from None
+    if began not in (b"", f'{{"{MARK}'.encode()):
+        raise _problem("plan", path, "is there and is no plan; name a new file, or an older plan")
+
+
+def _check_path(field: str, path: os.PathLike[str] | str) -> None:
+    try:
+        good = "\0" not in os.fspath(path)
+    except TypeError:
+        good = False
+    if not good:
+        raise InvalidInput(field=field, problem="must be the path of a file")
+
+
 def check_plan(path: os.PathLike[str] | str, ledger: Ledger) -> int:
     """Read a plan to its end, and return how many lines it has; nothing of it is done before that.
 
@@ -102,6 +132,7 @@ def check_plan(path: os.PathLike[str] | str, ledger: Ledger) -> int:
 
 def read_plan(path: os.PathLike[str] | str, ledger: Ledger) -> Iterator[Line]:
     """Yield the lines of a plan of this ledger."""
+    _check_path("apply", path)
     try:
         with open(path, encoding="utf-8") as file:
             yield from _lines(path, file, ledger)
@@ -113,7 +144,7 @@ def read_plan(path: os.PathLike[str] | str, ledger: Ledger) -> Iterator[Line]:
 
 def _lines(path: os.PathLike[str] | str, file: IO[str], ledger: Ledger) -> Iterator[Line]:
     header = _document(path, 1, file.readline(MAX_LINE))
-    if header.get("custody_sync_plan") != FORM:
+    if header.get(MARK) != FORM:
         raise _problem("apply", path, "is no plan that this version can read")
     if header.get("ledger_id") != ledger.ledger_id:
         raise _problem("apply", path, "is a plan of another ledger")

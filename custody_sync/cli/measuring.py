@@ -21,24 +21,25 @@ async def measuring(custody: Custody, output: Output, path: Path | None) -> Asyn
     written are one sentence: what was done is done, and its exit status says how.
 
     Raises:
-        InvalidInput: the file can be in no such place; nothing was begun.
+        InvalidInput: the file can be in no such place, or is another one; nothing was begun.
     """
     if path is None:
         yield
         return
-    where = check_file(path)
+    files = custody.ledger.files
+    where = check_file(path, files)
     try:
         yield
     finally:
         try:
-            write_file(where, render(await custody.coordinator.status()))
+            # Once more: it may be the plan that was written meanwhile.
+            write_file(check_file(path, files), render(await custody.coordinator.status()))
         except (CustodyError, OSError) as error:
             not_written(output, where, error)
 
 
-def write_metrics(status: Status, output: Output, path: Path) -> None:
-    """Write the metrics of a status that is there already."""
-    where = check_file(path)
+def write_metrics(status: Status, output: Output, where: Path) -> None:
+    """Write the metrics of a status that is there already, to a file that was checked."""
     try:
         write_file(where, render(status))
     except OSError as error:

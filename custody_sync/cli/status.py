@@ -15,6 +15,7 @@ from custody_sync.model import Erasure
 from custody_sync.repair.status import status_of
 from custody_sync.results import LastSweep, Status, StoreStatus
 from custody_sync.settings import Settings, load_settings, open_stores
+from custody_sync.signals.metrics import check_file
 
 DONE, PENDING = 0, 1
 UNTOLD = "the stores could not be made, so it is not known whether one without pending work is configured"
@@ -40,14 +41,15 @@ def status(
         settings = load_settings(config, ledger)
         names = await _configured(settings)
         async with open_ledger(settings, read_only=True) as opened:
+            where = None if metrics_file is None else check_file(metrics_file, opened.files)
             found = await status_of(opened, names or ())
         if names is None:
             stores = tuple(replace(store, configured=True) for store in found.stores)
             found = replace(found, stores=stores, notices=(*found.notices, UNTOLD))
         _show(output, found)
         output.document({**plain(found), "pending": found.pending})
-        if metrics_file is not None:
-            write_metrics(found, output, metrics_file)
+        if where is not None:
+            write_metrics(found, output, where)
         return PENDING if found.pending else DONE
 
     return run(work, json=json)

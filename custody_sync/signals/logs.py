@@ -24,6 +24,11 @@ EVERY = 5.0
 """Seconds between two lines about how far the same work is."""
 _TELLING = ("store", "operation", "cause", "type", "place", "since", "until", "extra", "size", "limit")
 """Fields of errors that are names, numbers or moments of ours, whatever the error."""
+_OPTION = re.compile(r"(--)?[a-z]+([-_][a-z]+)*")
+"""What an argument is called."""
+_ASKED = {"apply", "before", "fix", "limit", "max_puts", "max_removals", "metrics_file", "only_due"}
+_ASKED |= {"plan", "salvage", "since", "store", "stores"}
+"""Arguments that say how to work and quote no memory: of these the log has the sentence."""
 _ID = re.compile(r"[0-9a-f-]{32,64}")
 """What may be a fact's id; anything else in its place is what somebody typed."""
 
@@ -101,6 +106,11 @@ def fields_of(error: CustodyError) -> dict[str, Any]:
     told = {key: fields[key] for key in _TELLING if isinstance(fields.get(key), str | int | float)}
     if _ID.fullmatch(str(fields.get("fact_id", ""))):
         told["fact_id"] = fields["fact_id"]
+    field = fields.get("field")
+    if isinstance(field, str) and _OPTION.fullmatch(field):
+        told["field"] = field
+        if field.lstrip("-").replace("-", "_") in _ASKED:
+            told["problem"] = str(fields.get("problem"))
     return {"error": error.code, **told}
 
 

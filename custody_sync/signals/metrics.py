@@ -18,6 +18,7 @@ from custody_sync.model import Erasure, Outcome
 from custody_sync.results import Status
 
 PREFIX = "custody_sync_"
+_BEGINS = f"# HELP {PREFIX}".encode()
 MODE = 0o644
 """Whoever collects is somebody else, and must be able to read it."""
 _OUTCOMES = (
@@ -158,19 +159,38 @@ def _escaped(text: str) -> str:
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
-def check_file(path: str | os.PathLike[str]) -> Path:
+def check_file(path: str | os.PathLike[str], kept: Iterable[Path] = ()) -> Path:
     """Return where metrics are to be written, or say why they cannot be, before any work begins.
 
+    Args:
+        path: the file that somebody named.
+        kept: the files of the ledger, which it must not be.
+
     Raises:
-        InvalidInput: its folder is not there, or it is no file itself.
+        InvalidInput: its folder is not there, it is no file itself, or what it holds are no metrics of ours.
     """
     # Not a link to it: what is put in the place of /dev/stdout would stay there.
     where = Path(os.path.realpath(path))
+    if where in {Path(os.path.realpath(file)) for file in kept}:
+        raise InvalidInput(field="--metrics-file", problem=f"{where} is a file of the ledger itself")
     if where.exists() and not where.is_file():
         raise InvalidInput(field="--metrics-file", problem=f"{where} is no regular file")
     if not where.parent.is_dir():
         raise InvalidInput(field="--metrics-file", problem=f"there is no folder {where.parent}")
+    if where.exists() and not _is_ours(where):
+        problem = f"{where} holds something else than metrics of custody-sync; name a new file"
+        raise InvalidInput(field="--metrics-file", problem=problem)
     return where
+
+
+def _is_ours(path: Path) -> bool:
+    """Tell whether a file begins as ours do, or is empty."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(_BEGINS)) in (b"", _BEGINS)
+    except OSError:
+        # Whoever wrote it keeps it to himself; ours are for everybody.
+        return False
 
 
 def write_file(path: Path, text: str) -> None:

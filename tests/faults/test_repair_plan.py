@@ -16,6 +16,8 @@ from custody_sync.faultpoints import FaultPoint
 from custody_sync.model import Capability
 from custody_sync.testing import MemoryStore
 
+BLIND = "its store cannot be asked for one fact, so nobody can say whose it is now: run repair"
+
 
 async def leftovers(desk: Desk) -> dict[str, str]:
     """Leave an orphan, a stray, a pending removal and an ended fact; return their external ids by kind."""
@@ -131,15 +133,31 @@ async def test_lines_that_do_not_hold_any_more_are_skipped_with_the_reason(tmp_p
             ("memories", held["memories"][0]): placed,
             ("mute", held["mute"][0]): placed,
             ("nowhere", "x"): ("its store is not configured here, or was not selected", False),
-            ("mute", "y"): ("it is younger than ten minutes, or nobody can say how old it is", False),
+            ("mute", "y"): (BLIND, False),
+            ("mute", orphans["mute"]): (BLIND, False),
             ("memories", foreign): ("its store shows it under another ledger's label", False),
             ("memories", gone): ("its store does not show it any more", True),
             ("silent", orphans["silent"]): ("its store cannot be asked (refused)", False),
         }
-        assert {r.external_id for r in result.repaired} == {orphans["memories"], orphans["mute"]}
+        assert {r.external_id for r in result.repaired} == {orphans["memories"]}
         assert not result.complete
         assert foreign in memories.snapshot()
         assert await desk.current() == [kept]
+
+
+async def test_a_line_that_stands_there_twice_is_one(desk: Desk, tmp_path: Path) -> None:
+    """An entry is removed, recorded and counted once, however often a file names it."""
+    await leftovers(desk)
+    await desk.repair(plan=tmp_path / "plan")
+    first, *lines, _ = (tmp_path / "plan").read_text().splitlines()
+    thrice = [first, *lines, *lines, *lines, json.dumps({"lines": 3 * len(lines)})]
+    (tmp_path / "plan").write_text("\n".join(thrice) + "\n")
+    result = await desk.repair(apply=tmp_path / "plan")
+    assert (len(result.repaired), result.skipped, result.complete) == (5, (), True)
+    removals = [row["event"] async for row in desk.ledger.export() if row["event"]["kind"] == "remove"]
+    said = [json.dumps([event["fact_id"], event["data"]], sort_keys=True) for event in removals]
+    assert len(set(said)) == len(said)
+    await desk.judge_clean()
 
 
 async def test_a_limit_holds_for_a_plan_too(desk: Desk, tmp_path: Path) -> None:
@@ -206,3 +224,28 @@ async def test_what_does_not_go_with_apply(desk: Desk, more: dict[str, Any]) -> 
     """A plan says all that is done; what would change that is refused."""
     error = await error_of(desk.repair(apply="x", **more), errors.InvalidInput)
     assert error.field == "apply"
+
+
+async def test_a_plan_is_written_over_nothing_but_a_plan(desk: Desk, tmp_path: Path) -> None:
+    """The ledger, what SQLite keeps beside it, and whatever else is in a file stay as they are."""
+    await leftovers(desk)
+    note = tmp_path / "note"
+    note.write_text("mine")
+    (tmp_path / "link").symlink_to(desk.path)
+    for path in (desk.path, f"{desk.path}-wal", f"{desk.path}-journal", tmp_path / "link", note):
+        error = await error_of(desk.repair(plan=path), errors.InvalidInput)
+        assert error.field == "plan"
+    assert note.read_text() == "mine"
+    for _ in range(2):
+        assert (await desk.repair(plan=tmp_path / "plan")).dry_run
+    (tmp_path / "empty").touch()
+    assert (await desk.repair(plan=tmp_path / "empty")).dry_run
+    assert (tmp_path / "empty").read_text().startswith('{"custody_sync_plan"')
+
+
+@pytest.mark.parametrize("path", ["a\0b", 3])
+async def test_what_is_no_path_is_refused_by_name(desk: Desk, path: Any) -> None:
+    """No number, which could be an open file, and no NUL character."""
+    for argument in ("plan", "apply"):
+        error = await error_of(desk.repair(**{argument: path}), errors.InvalidInput)
+        assert error.field == argument

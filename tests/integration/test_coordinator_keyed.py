@@ -223,6 +223,22 @@ async def test_after_a_repair_a_fresh_id(desk: Desk) -> None:
     assert await desk.judge_clean() == {written.fact.fact_id}
 
 
+async def test_after_a_salvage_a_fresh_id(desk: Desk) -> None:
+    """A keyed write whose entries were salvaged was never recorded: its retry is, under a fresh id."""
+    desk.fail_next(FaultPoint.STORED, Crash())
+    with pytest.raises(Crash):
+        await desk.write(idempotency_key=KEY)
+    desk.clock.advance(LATER)
+    (saved,) = (await desk.repair(salvage=True)).salvaged
+    written = await desk.write(idempotency_key=KEY)
+    assert not written.duplicate
+    assert written.fact.fact_id != saved.fact_id
+    assert (await desk.write(idempotency_key=KEY)).duplicate
+    await error_of(desk.write(value="other", idempotency_key=KEY), errors.IdempotencyConflict)
+    await desk.forget(saved.fact_id)
+    await error_of(desk.write(idempotency_key=KEY), errors.Forgotten)
+
+
 async def test_duplicate_says_what_is_still_pending(desk: Desk) -> None:
     """A repetition is not complete while its predecessor's removal is pending."""
     base = await desk.written("pro")

@@ -28,9 +28,15 @@ async def test_a_template(template: str, space: str) -> None:
     assert await Mapping(template).of(ENTRY) == Adoption(space=space)
 
 
-@pytest.mark.parametrize("template", ["{text}", "{scope.__class__}", "{0}", "{}", "{store"])
+@pytest.mark.parametrize(
+    "template",
+    [
+        *("{text}", "{scope.__class__}", "{0}", "{}", "{store", "{scope[x]}", "{scope[0][1]}", "{store[0]}"),
+        *("{scope!r}", "{scope:>999999999}", "{scope!r:>999999999}", "{external_id:{scope}}", "{scope[-1]}"),
+    ],
+)
 def test_a_template_names_nothing_else(template: str) -> None:
-    """No attribute and no text gets into a space."""
+    """No attribute and no text gets into a space, and nothing says how long it is to be."""
     with pytest.raises(InvalidInput, match="a template may have"):
         Mapping(template)
 

@@ -93,7 +93,18 @@ def test_an_error_is_told_by_what_quotes_nothing() -> None:
         "operation": "put",
         "cause": "ReadTimeout",
     }
-    assert fields_of(InvalidInput(field="space", problem="'needle' is none")) == {"error": "invalid_input"}
+    assert fields_of(InvalidInput(field="space", problem="'needle' is none")) == {
+        "error": "invalid_input",
+        "field": "space",
+    }
+    assert fields_of(InvalidInput(field="the needle", problem="is none")) == {"error": "invalid_input"}
+
+
+@pytest.mark.parametrize("field", ["stores", "--metrics-file", "max_removals", "plan"])
+def test_what_quotes_no_memory_is_told_in_words(field: str) -> None:
+    """Of an argument that only says how to work the log has the sentence."""
+    told = fields_of(InvalidInput(field=field, problem="is wrong"))
+    assert told == {"error": "invalid_input", "field": field, "problem": "is wrong"}
 
 
 @pytest.mark.parametrize(

@@ -181,3 +181,17 @@ def test_a_place_that_cannot_be_is_told_before_any_work(tmp_path: Path) -> None:
         check_file(tmp_path / "no" / "custody.prom")
     (tmp_path / "link.prom").symlink_to(tmp_path / "custody.prom")
     assert check_file(tmp_path / "link.prom") == tmp_path / "custody.prom"
+
+
+def test_what_is_no_file_of_metrics_is_kept(tmp_path: Path) -> None:
+    """A ledger's own file, there or not, and a file with anything else in it are refused; ours is not."""
+    path = tmp_path / "custody.db"
+    with pytest.raises(InvalidInput, match="is a file of the ledger itself"):
+        check_file(path, [path])
+    path.write_text("memories")
+    with pytest.raises(InvalidInput, match="holds something else than metrics"):
+        check_file(path)
+    assert path.read_text() == "memories"
+    for text in ("", render(BUSY)):
+        path.write_text(text)
+        assert check_file(path) == path
