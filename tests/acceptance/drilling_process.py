@@ -66,10 +66,12 @@ async def main(uri: str, url: str, name: str, writers: str, corrects: str, tries
         AsyncCoordinator(ledger, stores=world.stores, runtime=runtime, settle_tries=int(tries)) as custody,
     ):
         print("ready", flush=True)
-        names = [f"{name}-{n}" for n in range(int(writers))]
-        started = [
-            asyncio.create_task(work(Writer(custody, tally, me, corrects == "corrects"))) for me in names
+        # Half of them only add, so that some are always between the stores and the ledger.
+        writing = [
+            Writer(custody, tally, f"{name}-{n}", corrects=corrects == "corrects" and n % 2 == 0)
+            for n in range(int(writers))
         ]
+        started = [asyncio.create_task(work(writer)) for writer in writing]
         while (line := await asyncio.to_thread(sys.stdin.readline)).strip() == "how far":
             print(tally, flush=True)
         stopped.set()

@@ -19,7 +19,7 @@ import psycopg
 import pytest
 from fix_cli import Cli
 from fix_oracle import Oracle
-from fix_world import ShiftedClock, World, open_busy_world
+from fix_world import AGENT, MEMORIES, ShiftedClock, World, open_busy_world
 
 from custody_sync import AsyncCoordinator, Ledger
 from custody_sync.errors import BreakerOpen, LedgerError, MissingExtra
@@ -43,7 +43,7 @@ class Kind:
     Args:
         name: of the process.
         writers: how many it has.
-        corrects: whether they supersede what they wrote, and so remove as well.
+        corrects: whether half of them supersede what they wrote, and so remove as well.
         tries: how often they append before they give up.
         option: of the ledger's URL.
     """
@@ -66,6 +66,7 @@ FACTS_OF = """
     select fact_id from memories where text like %(said)s
     union select value->>'fact_id' from store where value->>'text' like %(said)s
 """
+STORES = (AGENT, MEMORIES)
 TABLES = ("settings", "head", "events", "sealed", "claims", "facts", "placements", "owed", "notes")
 
 
@@ -319,7 +320,7 @@ def crash_between_stores_and_ledger(server: EmbeddedPostgres, url: str, judge: J
     with psycopg.connect(url) as holder:
         holder.execute("select from custody_sync.head for update")
         for kind in KINDS:
-            least = 4 if kind.corrects else 2 * kind.writers
+            least = len(STORES) * (kind.writers // 2 if kind.corrects else kind.writers)
             wait_until(lambda k=kind, n=least: len(judge.standing_alone(k.name)) >= n)
         server.crash()
         holder.close()
