@@ -281,18 +281,30 @@ class Reconcile:
         )
 
     async def _count_unplaced(self, comparison: Comparison) -> None:
+        """Count what the store lacks: what it is owed, which a repair puts, and the rest, for `backfill`."""
         selection, after = self._task.selection, None
         while True:
             page = await self._ledger.lacking(comparison.gate.name, limit=BATCH, after=after)
-            if selection.space is None:
-                comparison.found[Drift.UNPLACED] += len(page)
-            else:
+            lacking = set(page)
+            if selection.space is not None:
                 facts = [await self._ledger.get(fact_id) for fact_id in page]
-                counted = sum(fact is not None and selection.has_space(fact.space) for fact in facts)
-                comparison.found[Drift.UNPLACED] += counted
+                lacking = {f.fact_id for f in facts if f is not None and selection.has_space(f.space)}
+            owed = await self._owed_of(lacking, comparison.gate.name)
+            comparison.found[Drift.OWED] += owed
+            comparison.found[Drift.UNPLACED] += len(lacking) - owed
             after = page.next
             if after is None:
                 return
+
+    async def _owed_of(self, lacking: set[str], store: str) -> int:
+        """Return how many of a page's facts are owed to a store; only their stretch of the debts is read."""
+        count, last = 0, (min(lacking, default=""), "")
+        while lacking and (pairs := await self._ledger.owed(limit=BATCH, after=last)):
+            count += sum(fact_id in lacking and name == store for fact_id, name in pairs)
+            last = pairs[-1]
+            if last[0] > max(lacking):
+                break
+        return count
 
     # --- stopping where it looks wrong ------------------------------------------------------
 

@@ -207,7 +207,7 @@ class Output:
             self.table("removed", columns, rows)
         if restored:
             self.table(
-                "believed again",
+                "placed, as it is believed now",
                 ("store", "fact", "external ids", "detail"),
                 [(r.store, r.fact_id, ", ".join(r.external_ids), r.detail) for r in restored],
             )

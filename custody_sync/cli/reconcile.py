@@ -150,6 +150,8 @@ def _show(output: Output, result: ReconcileResult) -> None:
         output.line(f"Store {store!r} was not compared: it cannot list what it holds.")
     for sentence in (*result.notices, *result.unanswered):
         output.note(sentence)
+    if result.count(Drift.OWED):
+        output.note("Facts that have begun, or are believed again, are owed to a store: run repair.")
     if result.count(Drift.UNPLACED):
         output.note("Facts that a store never got are unplaced: run backfill.")
 

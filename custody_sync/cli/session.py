@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -98,14 +98,21 @@ class Proof:
     stores: Sequence[str]
 
 
-async def proof_of(custody: Custody, actor: str) -> Proof:
-    """Say on what a result that was just obtained stands."""
+async def proof_of(custody: Custody, actor: str, asked: Collection[str] | None = None) -> Proof:
+    """Say on what a result that was just obtained stands.
+
+    Args:
+        custody: what it was obtained with.
+        actor: who asked.
+        asked: the stores that it is about; None is every configured one. One that is not configured
+            was asked by nobody.
+    """
     return Proof(
         ledger_id=custody.ledger.ledger_id,
         head=await custody.ledger.head(),
         time=custody.ledger.now(),
         actor=actor,
-        stores=custody.names,
+        stores=[name for name in custody.names if asked is None or name in asked],
     )
 
 

@@ -122,6 +122,20 @@ async def test_unplaced_facts_are_counted(tmp_path: Path) -> None:
         assert new.snapshot() == {}
 
 
+async def test_what_has_begun_is_owed_and_not_unplaced(desk: Desk) -> None:
+    """A fact whose time has come is for repair, not for backfill; in a space as well."""
+    await desk.write(valid_from=desk.clock.now() + timedelta(hours=1))
+    assert (await reconcile(desk)).complete
+    desk.clock.advance(timedelta(hours=2))
+    for more in ({}, {"space": "org"}, {"space": "org:*"}):
+        result = await desk.coordinator().reconcile(actor="ops", **more)
+        owed = {} if more == {"space": "org:*"} else {"owed": 1}
+        assert result.found["memories"] == result.found["agent"] == owed
+        assert result.complete is (not owed)
+    await desk.repair()
+    assert (await reconcile(desk)).complete
+
+
 async def test_unlisted_and_uncompared_stores_are_named(tmp_path: Path) -> None:
     """A store that cannot list is named, and so is one that shows no texts."""
 

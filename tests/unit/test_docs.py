@@ -242,7 +242,11 @@ def test_a_command_of_the_pages_parses(line: str) -> None:
         name = words.pop(0) if words else ""
         assert name in command.commands, f"{line}: there is no command {name!r}"
         command = command.commands[name]
-    command.make_context(command.name, words)
+    context = command.make_context(command.name, words)
+    for argument in command.params:
+        # A file's name would parse as the URL of a ledger.
+        if argument.param_type_name == "argument" and "URL" in (argument.metavar or ""):
+            assert "://" in (context.params[argument.name] or "://"), f"{line}: {argument.metavar} is no URL"
 
 
 @pytest.mark.parametrize("line", commands("make"))
