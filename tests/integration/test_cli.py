@@ -95,6 +95,7 @@ def test_write_reports_where_the_fact_is(cli: Cli) -> None:
         "relabelled",
         "complete",
         "duplicate",
+        "waiting",
     }
     assert written["fact"]["text"] == "acct:42 plan: pro"
     assert {store: len(ids) for store, ids in written["placements"].items()} == {"alpha": 1, "beta": 1}
@@ -177,6 +178,15 @@ def test_a_date_is_its_midnight_in_utc(cli: Cli) -> None:
 def test_an_instant_without_an_offset_is_refused(cli: Cli, bad: str) -> None:
     """Nobody can know what a naive time means."""
     assert "--valid-at" in cli.json("read", "--valid-at", bad, status=2)["error"]["message"]
+
+
+def test_history_says_when_a_fact_ends(cli: Cli) -> None:
+    """One that is superseded from later on holds until then; one without an end has none."""
+    first = cli.write("a")["fact"]["fact_id"]
+    assert cli.json("history", first)["ends"] is None
+    cli.write("b", "--supersedes", first, "--valid-from", "2999-01-01")
+    assert cli.json("history", first)["ends"].startswith("2999-01-01")
+    assert "It holds until 2999-01-01" in cli("history", first)
 
 
 def test_history_tells_every_event(cli: Cli) -> None:

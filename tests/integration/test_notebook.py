@@ -131,7 +131,7 @@ async def test_a_ledger_that_is_gone_touches_no_store(book: Book) -> None:
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(book.ledger, "acquire", broken)
-            await error_of(custody.write(value="x", space="user:1", actor=ACTOR), StoreWriteFailed)
+            await error_of(custody.write(value="x", space="user:1", actor=ACTOR), LedgerError)
     assert (store.snapshot(), store.calls["put"]) == ({}, 0)
 
 
