@@ -127,9 +127,9 @@ class FollowUp:
                 return "" if shown.text in (None, fact.text) else "it holds another text under that id"
             if not gate.can(Capability.VERIFY_DELETED):
                 return GONE if gate.can(Capability.FIND) else "it cannot be asked whether it holds it"
-            # An adopted entry may never have had a label.
+            # An adopted entry may never have had a label: then only its text tells that it is this one.
             bare = replace(entry, fact_id=None, ledger_id=None, text=fact.text)
-            if await gate.is_gone(entry) and await gate.is_gone(bare):
+            if await gate.is_gone(bare) and await gate.is_gone(entry):
                 return GONE
         except CustodyError as error:
             return f"it cannot be asked whether it holds it ({describe(error)})"

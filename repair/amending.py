@@ -14,7 +14,7 @@ from custody_sync.faultpoints import FaultPoint
 from custody_sync.finishing import together
 from custody_sync.ledger import Ledger
 from custody_sync.mended import Difference, Drift, Mended
-from custody_sync.model import Capability, Fact, Leftover, Outcome, Placement, PlacementState
+from custody_sync.model import Capability, Entry, Fact, Leftover, Outcome, Placement, PlacementState
 from custody_sync.placing import Placer
 from custody_sync.removal import Mandate, Remover
 from custody_sync.repair.absent import CURRENT
@@ -265,8 +265,16 @@ class Amending:
         if restored.detail:
             return [difference_of(one, Mended.SETTLED, restored.detail) for one in some]
         self._runtime.reach(FaultPoint.RECONCILE_PLACED)
-        removals = [await self._remover.drain_row(row, self._mandate) for row in held]
+        shown = {one.entry.external_id: one.entry for one in some}
+        removals = [await self._take_out(row, shown.get(row.external_id)) for row in held]
         return await self._shown(some, fact, restored.external_ids, removals)
+
+    async def _take_out(self, row: Placement, shown: Entry | None) -> Removal:
+        """Remove what was replaced; where its label names another fact, a store knows it only by that."""
+        if shown is None or shown.fact_id in (None, row.fact_id):
+            return await self._remover.drain_row(row, self._mandate)
+        outcome, detail = await self._remover.take_away(self._gates[row.store], shown)
+        return await self._remover.settle(row.to_entry(), row.outcome, outcome, detail, self._mandate)
 
     async def _shown(
         self, some: Sequence[Drifted], fact: Fact, put: tuple[str, ...], removals: Sequence[Removal]
