@@ -17,10 +17,11 @@ from typing import Any
 
 from custody_sync.adapters._cognee_api import Answer, CogneeApi
 from custody_sync.adapters._cognee_datasets import Datasets
-from custody_sync.adapters._cognee_rows import Row, data_id_of, fact_tag, is_tagged, read_chunk
+from custody_sync.adapters._cognee_rows import Row, data_id_of, fact_tag, is_tagged, read_chunk, read_text
 from custody_sync.adapters._cognee_shared import NextRun
 from custody_sync.errors import NoProof, StoreRefused, StoreUnavailable
 from custody_sync.model import ERASED_ID, Entry
+from custody_sync.ports import ANOTHER_LEDGER, NO_LABEL, Whose, whose
 
 NOT_FOUND = frozenset({404})
 _PROBE, _GROWTH, _MOST = 100, 10, 1_000_000
@@ -137,6 +138,24 @@ class Prover:
         answers = [await self._is_gone_from(dataset_id, entry) for dataset_id in places.values()]
         return all(answers)
 
+    async def is_ours(self, operation: str, dataset_id: str, entry: Entry) -> bool:
+        """Tell whether the row of an id may go; who names no ledger goes by the id alone."""
+        if entry.ledger_id is None:
+            return True
+        rows = await self._datasets.rows(operation, dataset_id)
+        data_id = data_id_of(entry.external_id)
+        row = next((row for row in rows if row.data_id == data_id), None)
+        # What is not listed may have left its file or its chunks.
+        return row is None or await self._whose(operation, dataset_id, entry, row) is Whose.OURS
+
+    async def _whose(self, operation: str, dataset_id: str, entry: Entry, row: Row) -> Whose:
+        text = None
+        if row.fact_id is None and entry.text is not None:
+            path = f"/api/v1/datasets/{dataset_id}/data/{row.data_id}/raw"
+            answer = await self._api.ask(operation, "GET", path, allow=NOT_FOUND)
+            text = None if answer.status in NOT_FOUND else read_text(answer.content)
+        return whose(entry, row.entry(entry.store, entry.scope or "", text))
+
     async def _is_gone_from(self, dataset_id: str, entry: Entry) -> bool:
         """Look again where rows went meanwhile, as in a sweep: the index rightly shows none of those."""
         for _ in range(_LOOKS - 1):
@@ -164,7 +183,14 @@ class Prover:
         def is_it(row: Row) -> bool:
             return row.fact_id == entry.fact_id if data_id is None else row.data_id == data_id
 
-        if any(map(is_it, rows)):
+        held = [row for row in rows if is_it(row)]
+        if entry.ledger_id is not None:
+            for row in held:
+                found = await self._whose(_OPERATION, dataset_id, entry, row)
+                if found is not Whose.OURS:
+                    # Its file and chunks still have the id, so that nothing shows what became of ours.
+                    raise self._no_proof(ANOTHER_LEDGER if found is Whose.ANOTHER_LEDGER else NO_LABEL)
+        if held:
             return False
         if data_id is not None and await self._has_file(dataset_id, data_id):
             return False

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
 from contextlib import aclosing
 
-from custody_sync.adapters._letta_api import AT_MOST, LettaCalls, Passage
+from custody_sync.adapters._letta_api import AT_MOST, Address, LettaCalls, Passage
 from custody_sync.adapters._letta_places import Place, Places
 from custody_sync.adapters._letta_turns import InTurn
 from custody_sync.adapters._letta_walk import Walks, like
-from custody_sync.errors import NoProof
+from custody_sync.errors import NoProof, StoreError
 from custody_sync.model import Entry
+from custody_sync.ports import Whose, whose
 
 _ASKING = "verify_deleted"
 # How many hits an agent's own search is asked for until it has shown everything.
@@ -53,6 +55,37 @@ class Proof:
                 if passage.id == passage_id:
                     return True
         return await self._is_served(place, passage_id, entry.text)
+
+    async def whose(self, operation: str, address: Address, entry: Entry) -> Whose | None:
+        """Tell whose a passage is; None where it is not shown.
+
+        Its label's instant finds it with one question and without an agent; where that is not what the
+        archive keeps, or the search fails, everything is read.
+        """
+        found: Passage | None = None
+        if entry.stored_at is not None:
+            with contextlib.suppress(StoreError):
+                rows = await self._calls.at(operation, address.archive, entry.stored_at)
+                found = next((row for row in rows if row.id == address.passage), None)
+        if found is None:
+            found = await self._in_listing(operation, address, entry.scope)
+        if found is None:
+            return None
+        shown = Entry.from_metadata(
+            found.metadata, store=self._store, external_id=entry.external_id, text=found.text
+        )
+        return whose(entry, shown)
+
+    async def _in_listing(self, operation: str, address: Address, scope: str | None) -> Passage | None:
+        try:
+            place = await self._places.at(operation, address.archive, scope)
+        except NoProof:
+            return None
+        async with aclosing(self._walks.walk(operation, place)) as passages:
+            async for passage in passages:
+                if passage.id == address.passage:
+                    return passage
+        return None
 
     def saw(self, place: Place, entry: Entry) -> bool | None:
         """Learn whether the archive dates passages as it is told; None where an entry teaches nothing."""

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 from custody_sync.model import Capability, Entry, Label, Support
+from custody_sync.ports import ANOTHER_LEDGER, NO_LABEL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +43,9 @@ class Holder(Enum):
     """Whose the row under an entry's id is, by its label."""
 
     OURS = "ours"
-    NOBODY = "LabelGone"
+    NOBODY = NO_LABEL
     ANOTHER_FACT = "IdOfAnotherFact"
+    ANOTHER_LEDGER = ANOTHER_LEDGER
 
 
 class Backend(Protocol):
@@ -196,8 +198,9 @@ def holder_of(row: Row, entry: Entry) -> Holder:
         return Holder.OURS if label.fact_id is None else Holder.ANOTHER_FACT
     if label.fact_id is None:
         return Holder.NOBODY
-    of_ledger = entry.ledger_id in (None, label.ledger_id)
-    return Holder.OURS if label.fact_id == entry.fact_id and of_ledger else Holder.ANOTHER_FACT
+    if entry.ledger_id not in (None, label.ledger_id):
+        return Holder.ANOTHER_LEDGER
+    return Holder.OURS if label.fact_id == entry.fact_id else Holder.ANOTHER_FACT
 
 
 def is_of(row: Row, label: Label) -> bool:

@@ -18,10 +18,10 @@ _COLUMNS = "key, fact_id, ledger_id, space, {stored_at}, {created_at}"
 # psycopg cannot read a time outside Python's years, and one such row would end every listing.
 READABLE = "case when {0} > '0002-01-01' and {0} < '9998-12-31' then {0} end"
 
-# The row under an entry's label; without a fact id the one that has none and, if it is known, its text.
+# The row under an entry's label; without a fact id the one that has none, and its text.
 SAME = """
     case when %(of)s::text is not null then {of_label}
-    else not {has_label} and (%(was)s::text is null or {text} = %(was)s) end"""
+    else not {has_label} and {text} = %(was)s end"""
 
 
 @dataclass(frozen=True, slots=True)

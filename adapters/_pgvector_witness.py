@@ -10,12 +10,14 @@ from custody_sync.adapters._pgvector_layout import yes
 from custody_sync.adapters._scopes import LooseNotes
 from custody_sync.errors import InvalidInput, StoreRefused
 from custody_sync.model import Entry
-from custody_sync.ports import Notebook
+from custody_sync.ports import ANOTHER_LEDGER, NO_LABEL, Notebook
 
 if TYPE_CHECKING:
     from psycopg import AsyncCursor
 
-Doubt: TypeAlias = Literal["row_level_security", "another_database", "id_of_another_row"]
+Doubt: TypeAlias = Literal[
+    "row_level_security", "another_database", "id_of_another_row", "LabelOfAnotherLedger", "LabelGone"
+]
 """Why an answer proves nothing, in a word that results and errors may say."""
 
 _MAY_ASK = b"select has_function_privilege('pg_control_system()', 'execute')"
@@ -104,10 +106,11 @@ def judged(entry: Entry, rows: Iterable[tuple[Any, ...]]) -> Literal["gone", "he
     for key, is_ours, fact_id, ledger_id in rows:
         if key != entry.external_id:
             continue
-        if entry.fact_id is None or (is_ours and fact_id == entry.fact_id):
-            return "held"
         is_theirs = is_ours and entry.ledger_id is not None and ledger_id != entry.ledger_id
-        found = found if is_theirs else "id_of_another_row"
+        if entry.fact_id is None or (is_ours and not is_theirs and fact_id == entry.fact_id):
+            return "held"
+        unlike = "id_of_another_row" if is_ours else NO_LABEL
+        found = ANOTHER_LEDGER if is_theirs else unlike
     return found
 
 

@@ -16,7 +16,7 @@ from custody_sync.adapters._zep_notes import EARLY, Notes
 from custody_sync.adapters._zep_residue import Residue
 from custody_sync.errors import NoProof, StoreError
 from custody_sync.model import Entry, format_instant, read_instant
-from custody_sync.ports import Sleep
+from custody_sync.ports import Sleep, Whose, whose
 
 _PAGE = 100
 _SEARCHED = 10
@@ -64,15 +64,18 @@ class Removal:
 
     # --- deleting --------------------------------------------------------------------------
 
-    async def delete(self, graph: str, episode: str) -> None:
-        """Delete an episode, and the edges that only it stands behind if Zep left them.
+    async def delete(self, graph: str, entry: Entry) -> None:
+        """Delete an episode of ours, and the edges that only it stands behind if Zep left them.
 
         Raises:
             StoreUnavailable: Zep's task failed, was done in part, or did not end in time.
         """
         waiting = Waiting(self._patience, self._sleep)
+        episode = entry.external_id
         try:
             found = await self.read(_DELETE, graph, episode)
+            if found is not None and _whose(entry, found) is not Whose.OURS:
+                return
             if found is not None:
                 if not await self._is_extracted(graph, episode, found):
                     # Before the deletion: a crash after it must not leave it unnoted. Anew each time: what
@@ -183,7 +186,13 @@ class Removal:
 
     async def _is_found(self, graph: str, entry: Entry) -> bool:
         episode = entry.external_id
-        if await self.read(_VERIFY, graph, episode) is not None:
+        found = await self.read(_VERIFY, graph, episode)
+        if found is not None and (whose_it_is := _whose(entry, found)) in (
+            Whose.ANOTHER_LEDGER,
+            Whose.UNKNOWN,
+        ):
+            raise self.no_proof(whose_it_is.value)
+        if found is not None:
             return True
         ways: list[tuple[str, dict[str, Any]]] = []
         if entry.fact_id is not None:
@@ -240,6 +249,16 @@ def _may_name(row: Any, episode: str) -> bool:
     """Tell whether a row that Zep gave for an episode may be its: of many, Zep shows the newest hundred."""
     named = row.episode_uuids
     return named is None or episode in named or bool(getattr(row, "episode_uuids_truncated", False))
+
+
+def _whose(entry: Entry, found: Any) -> Whose:
+    """Tell whose an episode is; who names no ledger goes by the id alone."""
+    if entry.ledger_id is None:
+        return Whose.OURS
+    shown = Entry.from_metadata(
+        found.metadata, store=entry.store, external_id=entry.external_id, text=found.content
+    )
+    return whose(entry, shown)
 
 
 def _was_accepted(problem: StoreError) -> bool:

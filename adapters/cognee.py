@@ -137,11 +137,11 @@ class CogneeStore:
         return [(data_id,) for _, data_id in added]
 
     async def delete(self, entry: Entry) -> None:
-        """Delete one data item; Cognee says yes for any id, so that proves nothing."""
+        """Delete one data item of ours; Cognee says yes for any id, so that proves nothing."""
         if not entry.scope:
             raise StoreRefused(store=self.name, operation="delete", cause="its dataset is not known")
         dataset_id = await self._datasets.id_of("delete", entry.scope)
-        if dataset_id is not None:
+        if dataset_id is not None and await self._prover.is_ours("delete", dataset_id, entry):
             path = f"/api/v1/datasets/{dataset_id}/data/{data_id_of(entry.external_id)}"
             await self._api.ask("delete", "DELETE", path)
 

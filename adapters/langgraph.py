@@ -29,7 +29,7 @@ from custody_sync.errors import (
     StoreUnavailable,
 )
 from custody_sync.model import SOURCE, Entry, Fact, Hit, Label, Limits
-from custody_sync.ports import Notebook
+from custody_sync.ports import Notebook, Whose, whose
 
 if TYPE_CHECKING:
     from langgraph.store.base import BaseStore, Item, PutOp, SearchItem
@@ -140,8 +140,13 @@ class LangGraphStore:
         raise StoreRefused(store=self.name, operation="relabel", cause=cause)
 
     async def delete(self, entry: Entry) -> None:
-        """Delete the item, and in SQLite the vector that the store itself would leave behind."""
+        """Delete the item, and in SQLite the vector that the store itself would leave behind.
+
+        Where the ledger is known it is looked at first: its key may be another's by now.
+        """
         for where in await self._places(entry):
+            if entry.ledger_id is not None and await self._held("delete", where, entry) is not Whose.OURS:
+                continue
             await self._calls.call("delete", "delete", where, entry.external_id)
             if self._backend.drop_vectors is not None:
                 await self._calls.run("delete", partial(self._backend.drop_vectors, where, entry.external_id))
@@ -191,16 +196,19 @@ class LangGraphStore:
         if where is None and entry.fact_id is None:
             raise self._no_proof(_UNADDRESSED)
         if where is not None:
-            item = await self._calls.call(
-                "verify_deleted", "get", where, entry.external_id, refresh_ttl=False
-            )
-            if item is not None:
-                return False
+            found = await self._held("verify_deleted", where, entry)
+            if found in (Whose.ANOTHER_LEDGER, Whose.UNKNOWN):
+                raise self._no_proof(found.value)
+            if found is not None:
+                return found is Whose.REPLACED
         if entry.fact_id is not None:
             only = {"fact_id": entry.fact_id}
             below = self._calls.everything("verify_deleted", where, only) if where else None
             held = await (below or self._noted.everywhere("verify_deleted", only))
-            if any(_is(entry, item, where) for item in held):
+            theirs = [self._whose(entry, item) for item in held if _is(entry, item, where)]
+            if Whose.ANOTHER_LEDGER in theirs:
+                raise self._no_proof(Whose.ANOTHER_LEDGER.value)
+            if theirs:
                 return False
         if not self._backend.may_index:
             return True
@@ -236,6 +244,17 @@ class LangGraphStore:
     def remember_in(self, notebook: Notebook) -> None:
         """Note in the ledger below which labels this store has put anything."""
         self._noted.notes = notebook
+
+    # --- whose it is -----------------------------------------------------------------------
+
+    async def _held(self, operation: str, where: Namespace, entry: Entry) -> Whose | None:
+        """Read the item under an entry's key; None if there is none."""
+        item = await self._calls.call(operation, "get", where, entry.external_id, refresh_ttl=False)
+        return None if item is None else self._whose(entry, item)
+
+    def _whose(self, entry: Entry, item: Item) -> Whose:
+        # Who names no ledger goes by the key alone.
+        return Whose.OURS if entry.ledger_id is None else whose(entry, self._entry(item))
 
     # --- reading whole ---------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from custody_sync.adapters._letta_walk import Walks
 from custody_sync.adapters._scopes import Scope, Scoping
 from custody_sync.errors import InvalidInput, NoProof, StoreRefused, StoreUnavailable
 from custody_sync.model import SOURCE, Capability, Entry, Fact, Hit, Label, Level, Limits, Support
-from custody_sync.ports import Notebook
+from custody_sync.ports import Notebook, Whose
 
 if TYPE_CHECKING:
     from letta_client import AsyncLetta, Letta
@@ -141,13 +141,16 @@ class LettaStore:
     async def delete(self, entry: Entry) -> None:
         """Delete a passage through its archive, which reaches the vector database too.
 
-        An entry whose scope has no such archive is left alone.
+        An entry whose scope has no such archive is left alone, and so is one that is not ours.
         """
         address = Address.of(entry.external_id)
         if address is None:
             raise StoreRefused(store=self.name, operation="delete", cause="NoArchiveInId")
         scope = entry.scope
         if scope is not None and not await self._places.belongs("delete", address.archive, scope):
+            return
+        is_ours = entry.ledger_id is None or await self._proof.whose("delete", address, entry) is Whose.OURS
+        if not is_ours:
             return
         if not await self._calls.delete(address.archive, address.passage):
             raise StoreRefused(store=self.name, operation="delete", cause="InAnotherArchive")
@@ -190,7 +193,12 @@ class LettaStore:
         if address is None:
             raise NoProof(store=self.name, operation="verify_deleted", cause="NoArchiveInId")
         place = await self._places.at("verify_deleted", address.archive, entry.scope)
-        return not await self._proof.is_there(place, address.passage, entry)
+        is_there = await self._proof.is_there(place, address.passage, entry)
+        if is_there and entry.ledger_id is not None:
+            found = await self._proof.whose("verify_deleted", address, entry)
+            if found in (Whose.ANOTHER_LEDGER, Whose.UNKNOWN):
+                raise NoProof(store=self.name, operation="verify_deleted", cause=found.value)
+        return not is_there
 
     async def search(self, query: str, k: int, spaces: Sequence[str] | None) -> list[Hit]:
         """Return the nearest passages; over several archives in the order of a search over everything."""

@@ -100,10 +100,15 @@ class Mem0Store:
         """Delete the row of the entry's id, if it is still that entry's.
 
         Mem0 addresses by id alone, so the row is read first: one of another user is left alone, and one
-        whose label is gone, or another fact's, is refused.
+        whose label is gone, or another fact's, is refused. One that never had a label goes only with the
+        text that is known of it.
         """
-        if await self._at("delete", entry) is not None:
-            await self._mem0.delete(entry.external_id)
+        row = await self._at("delete", entry)
+        if row is None:
+            return
+        if entry.fact_id is None and (entry.text is None or entry.text != row.text):
+            raise StoreRefused(store=self.name, operation="delete", cause="TextChanged")
+        await self._mem0.delete(entry.external_id)
 
     async def relabel(self, entry: Entry, label: Label) -> None:
         """Replace the label of a row; its text is not sent.
@@ -156,7 +161,10 @@ class Mem0Store:
             raise NoProof(store=self.name, operation="verify_deleted", cause="Unaddressed")
         await self._place.prove()
         row = await self._mem0.get("verify_deleted", entry.external_id) if known else None
-        if row is not None and (holder := holder_of(row, entry)) is not Holder.OURS:
+        holder = Holder.OURS if row is None else holder_of(row, entry)
+        if row is not None and holder is Holder.NOBODY and entry.text and entry.text == row.text:
+            return False
+        if row is not None and holder is not Holder.OURS:
             raise NoProof(store=self.name, operation="verify_deleted", cause=holder.value)
         if row is not None:
             return False

@@ -33,7 +33,7 @@ from custody_sync.adapters._pgvector_witness import Doubt, Witness, judged
 from custody_sync.adapters._shared import WorkerThreads, vendor
 from custody_sync.errors import InvalidInput, NoProof, StoreError, StoreRefused
 from custody_sync.model import Capability, Entry, Fact, Hit, Label, Limits, Support
-from custody_sync.ports import Listed, Notebook
+from custody_sync.ports import ANOTHER_LEDGER, Listed, Notebook
 
 if TYPE_CHECKING:
     from psycopg import AsyncCursor
@@ -249,7 +249,7 @@ class PgVectorStore:
             await cursor.execute(self._table.sql.no_index_at_all)
             near = {"key": key, "text": text, "vector": vector}
             if await yes(cursor, self._table.sql.is_near, near):
-                return "held"
+                return ANOTHER_LEDGER if answer == ANOTHER_LEDGER else "held"
             return await self._witness.doubt(cursor) or "gone"
 
         return await self._pool.ask("verify_deleted", look, transaction=True)

@@ -145,7 +145,7 @@ class ZepStore:
     async def delete(self, entry: Entry) -> None:
         """Delete an episode and follow Zep's task to its end; see `Removal.delete`."""
         for graph in await self._graphs_of("delete", entry):
-            await self._removal.delete(graph, entry.external_id)
+            await self._removal.delete(graph, entry)
 
     async def relabel(self, entry: Entry, label: Label) -> None:
         """Replace an episode's label, or give it its first; its text and what was derived of it stay."""

@@ -12,9 +12,40 @@ from concurrent.futures import Executor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol, TypeAlias, runtime_checkable
+from enum import StrEnum
+from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 from custody_sync.model import Capability, Entry, Fact, Hit, Json, Label, Level, Limits, Page, Support
+
+ANOTHER_LEDGER: Final = "LabelOfAnotherLedger"
+"""The cause of a `NoProof` about an entry whose label names another ledger."""
+NO_LABEL: Final = "LabelGone"
+"""The cause of a `NoProof` about an id whose entry has no label, and maybe a text that is not ours."""
+
+
+class Whose(StrEnum):
+    """Whose entry stands under an external id."""
+
+    OURS = "ours"
+    REPLACED = "replaced"
+    """Another fact's, or one without a label and with another text: what is asked about is not there."""
+    ANOTHER_LEDGER = ANOTHER_LEDGER
+    UNKNOWN = NO_LABEL
+    """It has no label, and the text that was adopted is not known, or not known any more."""
+
+
+def whose(entry: Entry, found: Entry) -> Whose:
+    """Compare the entry that is asked about with what its store has under that id, with its text.
+
+    Ours is what has the label of the fact and ledger, or none and the very text.
+    """
+    if found.fact_id is None:
+        if entry.text is None:
+            return Whose.UNKNOWN
+        return Whose.OURS if found.text == entry.text else Whose.REPLACED
+    if entry.ledger_id not in (None, found.ledger_id):
+        return Whose.ANOTHER_LEDGER
+    return Whose.OURS if found.fact_id == entry.fact_id else Whose.REPLACED
 
 
 @runtime_checkable
@@ -35,7 +66,11 @@ class Store(Protocol):
         ...
 
     async def delete(self, entry: Entry) -> None:
-        """Delete one entry by external id and scope; already gone is success."""
+        """Delete one entry by external id and scope; already gone is success.
+
+        With a ledger id it goes only if it is `Whose.OURS` by `whose`: an application, or another
+        ledger, may have written under that id since.
+        """
         ...
 
 
@@ -308,6 +343,8 @@ def capabilities(store: object) -> dict[Capability, Support]:
 
 
 __all__ = [
+    "ANOTHER_LEDGER",
+    "NO_LABEL",
     "Clock",
     "Executor",
     "FaultHook",
@@ -334,6 +371,8 @@ __all__ = [
     "Verifies",
     "View",
     "Watch",
+    "Whose",
     "capabilities",
     "lists_pages",
+    "whose",
 ]

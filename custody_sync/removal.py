@@ -19,21 +19,18 @@ from custody_sync.errors import CustodyError, NoProof, Refused, StoreThrottled, 
 from custody_sync.faultpoints import FaultPoint
 from custody_sync.finishing import together
 from custody_sync.ledger import Ledger, Remove
-from custody_sync.model import (
-    ERASED_ID,
-    Capability,
-    Entry,
-    Outcome,
-    Placement,
-    PlacementState,
-)
-from custody_sync.results import (
-    Removal,
-)
+from custody_sync.model import ERASED_ID, Capability, Entry, Outcome, Placement, PlacementState
+from custody_sync.ports import ANOTHER_LEDGER, NO_LABEL
+from custody_sync.results import Removal
 from custody_sync.runtime import Runtime
 from custody_sync.stores import Gate, describe
 
 NOT_CONFIGURED = "this store is not configured here"
+_NOT_OURS = {
+    ANOTHER_LEDGER: "its label names another ledger",
+    NO_LABEL: "what its id holds has no label and is not known to be ours; look in the store itself",
+}
+"""What is said of an entry that a removal leaves alone, by the cause that its store gives."""
 PROVES_NOTHING = "its answer proves nothing"
 CANNOT_PROVE = "it cannot prove an absence"
 KEYED = 8
@@ -174,10 +171,10 @@ class Remover:
         return await self.settle(entry, last, outcome, detail, mandate)
 
     async def _take_away_unlabelled(self, gate: Gate, entry: Entry, text: str | None) -> None:
-        """Delete what lies under the id of an adopted entry that never got its label.
+        """Delete what lies under the id of an adopted entry that never got its label, if its text is known.
 
-        A store that goes by labels would leave it, as a row of somebody else. Whether it is gone, the
-        question that follows has to tell.
+        A store that goes by labels would leave it, as a row of somebody else; and once its text is
+        forgotten nobody can tell whether it is. Whether it is gone, the question that follows has to tell.
         """
         fact_id = entry.fact_id or ""
         if not _is_keyed(fact_id) or entry.external_id.startswith((f"{fact_id}.", ERASED_ID)):
@@ -186,14 +183,27 @@ class Remover:
             events = await self._ledger.history(fact_id, limit=1)
             if not events or events[0].data.get("adopted") is not True:
                 return
-            fact = await self._ledger.get(fact_id)
-            was = text or (fact.text if fact is not None else None)
-            await gate.delete(replace(entry, fact_id=None, ledger_id=None, text=was))
+            if was := text or await self._text_of(fact_id):
+                await gate.delete(replace(self._as_ours(entry), fact_id=None, text=was))
+
+    async def _text_of(self, fact_id: str) -> str | None:
+        """Return a fact's text; None once it is forgotten."""
+        fact = await self._ledger.get(fact_id)
+        return fact.text if fact is not None else None
+
+    def _as_ours(self, entry: Entry) -> Entry:
+        """Name this ledger: what another one labelled is not ours, whatever its id is on record as."""
+        return replace(entry, ledger_id=self._ledger.ledger_id)
 
     async def settle(
         self, entry: Entry, last: Outcome | None, outcome: Outcome, detail: str, mandate: Mandate
     ) -> Removal:
-        """Record an outcome if it changed; an outcome the ledger did not take is not claimed."""
+        """Record an outcome if it changed; an outcome the ledger did not take is not claimed.
+
+        What was seen gone stays gone when its id holds something of somebody else's since.
+        """
+        if last is Outcome.VERIFIED and detail in _NOT_OURS.values():
+            return _removal(entry, last, "seen gone before; its id holds something else now")
         if outcome is not last:
             try:
                 await self.record(entry, outcome, _lasting(detail), mandate)
@@ -231,13 +241,14 @@ class Remover:
 
         With `once` there is one delete and one question, whatever comes of them.
         """
+        entry = self._as_ours(entry)
         failure: CustodyError | None = None
         try:
             await (gate.delete(entry) if once else self._delete(gate, entry))
         except CustodyError as error:
             failure = error
         outcome, detail = await self.ask(gate, entry, once=once or failure is not None)
-        if failure is not None and outcome is not Outcome.VERIFIED:
+        if failure is not None and outcome not in (Outcome.VERIFIED, Outcome.FAILED):
             return Outcome.FAILED, f"delete failed ({describe(failure)})"
         return outcome, detail
 
@@ -265,6 +276,7 @@ class Remover:
         """Ask a store whether an entry is gone; only its own clear answer is `verified`."""
         if not gate.can(Capability.VERIFY_DELETED):
             return Outcome.UNVERIFIED, f"{CANNOT_PROVE} ({gate.supports[Capability.VERIFY_DELETED].reason})"
+        entry = self._as_ours(entry)
         answers = [(Outcome.UNVERIFIED, "no answer in time")]
 
         async def question() -> tuple[Outcome, str]:
@@ -272,7 +284,7 @@ class Remover:
             return answers[-1]
 
         def may_change(answer: tuple[Outcome, str]) -> bool:
-            if answer[0] is Outcome.VERIFIED:
+            if answer[0] in (Outcome.VERIFIED, Outcome.FAILED):
                 return False
             decided_nothing = [detail for _, detail in answers if detail.startswith(PROVES_NOTHING)]
             return len(decided_nothing) < self._patience.no_proofs
@@ -308,6 +320,14 @@ class Remover:
         try:
             gone = await gate.is_gone(entry)
         except NoProof as error:
+            cause = str(error.fields["cause"])
+            if cause == NO_LABEL and entry.text is None:
+                # Only its text tells whether it is the entry that was adopted.
+                with contextlib.suppress(CustodyError):
+                    if was := await self._text_of(entry.fact_id or ""):
+                        return await self._question(gate, replace(entry, text=was))
+            if cause in _NOT_OURS:
+                return Outcome.FAILED, _NOT_OURS[cause]
             return Outcome.UNVERIFIED, f"{PROVES_NOTHING} ({describe(error)})"
         except CustodyError as error:
             return Outcome.UNVERIFIED, f"cannot be asked ({describe(error)})"

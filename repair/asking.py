@@ -66,6 +66,13 @@ class Asker:
             removals += await self._ask_by_id(gate, removed, owes_proof)
         return removals
 
+    async def ask_ended(self, gate: Gate, row: Placement) -> Removal:
+        """Ask about an entry whose fact has ended and which no event has ordered out yet; record nothing."""
+        outcome, detail = await self._remover.ask(gate, row.to_entry())
+        if outcome is Outcome.STILL_INDEXED:
+            detail = "its fact has ended; run repair"
+        return _said(row.store, row.external_id, row.fact_id, outcome, detail)
+
     async def _ask_row(self, gate: Gate, row: Placement) -> Removal:
         """Ask about one entry; one that had to go is never a current one again."""
         entry = row.to_entry()
@@ -75,7 +82,7 @@ class Asker:
             outcome, detail = Outcome.FAILED, "its delete failed before; run repair"
         if row.state is PlacementState.DUE:
             return await self._remover.settle(entry, row.outcome, outcome, detail, self._mandate)
-        if outcome is Outcome.STILL_INDEXED:
+        if outcome in (Outcome.STILL_INDEXED, Outcome.FAILED):
             return await self._remover.settle(entry, Outcome.VERIFIED, outcome, detail, self._mandate)
         # A store that does not answer takes nothing back of what it answered before.
         return _said(row.store, row.external_id, row.fact_id, outcome, detail)
@@ -92,7 +99,8 @@ class Asker:
             detail = f"cannot be asked by fact id ({describe(error)})"
             return [_said(gate.name, "", fact_id, Outcome.UNVERIFIED, detail)]
         recorded = {(row.store, row.external_id) for row in removed.placements}
-        loose = [entry for entry in entries if (entry.store, entry.external_id) not in recorded]
+        ours = [e for e in entries if e.ledger_id in (None, self._ledger.ledger_id)]
+        loose = [entry for entry in ours if (entry.store, entry.external_id) not in recorded]
         if loose:
             # Meanwhile the fact may have been placed again.
             now = {(row.store, row.external_id) for row in await self._ledger.placements(fact_id)}
@@ -122,8 +130,13 @@ def not_asked(removed: Removed, gate: Gate, cause: str) -> list[Removal]:
     return [_said(gate.name, external_id, removed.fact_id, Outcome.UNVERIFIED, cause) for external_id in ids]
 
 
+def ended_unasked(row: Placement, outcome: Outcome, detail: str) -> Removal:
+    """Return what can be said of the same where its store is not configured or was given up."""
+    return _said(row.store, row.external_id, row.fact_id, outcome, detail)
+
+
 def _said(store: str, external_id: str, fact_id: str, outcome: Outcome, detail: str) -> Removal:
     return Removal(store=store, external_id=external_id, outcome=outcome, detail=detail, fact_id=fact_id)
 
 
-__all__ = ["Asker", "is_believed", "not_asked", "rows_of", "without_a_store"]
+__all__ = ["Asker", "ended_unasked", "is_believed", "not_asked", "rows_of", "without_a_store"]

@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import count
 
-from custody_sync.errors import CustodyError, StoreRefused, StoreUnavailable
+from custody_sync.errors import CustodyError, NoProof, StoreRefused, StoreUnavailable
 from custody_sync.model import Capability, Entry, Fact, Hit, Json, Label, Level, Limits, Support
-from custody_sync.ports import Clock, Listed, Sleep
+from custody_sync.ports import Clock, Listed, Sleep, Whose, whose
 from custody_sync.runtime import SystemClock
 from custody_sync.testing.misbehaviour import FOREVER, Faults, Operation
 
@@ -131,7 +131,8 @@ class MemoryStore:
         self._begin("delete")
         self._check_carried_out("delete")
         held = self._at(entry)
-        if held is not None and not self.faults.silent_delete:
+        is_ours = held is not None and self._whose(entry, held) is Whose.OURS
+        if held is not None and is_ours and not self.faults.silent_delete:
             del self._held[held.external_id]
             if self.faults.index_lag:
                 self._ghosts[held.external_id] = replace(held, asked=self._asked)
@@ -183,7 +184,14 @@ class MemoryStore:
         self._begin("verify_deleted")
         self.faults.check("search", self.name)
         indexed = self._question()
-        gone = self._at(entry) is None and entry.external_id not in {held.external_id for held in indexed}
+        held = self._at(entry)
+        found = Whose.OURS if held is None else self._whose(entry, held)
+        if found in (Whose.ANOTHER_LEDGER, Whose.UNKNOWN):
+            raise NoProof(store=self.name, operation="verify_deleted", cause=found.value)
+        if found is Whose.REPLACED:
+            indexed = [one for one in indexed if one is not held]
+            held = None
+        gone = held is None and entry.external_id not in {held.external_id for held in indexed}
         await self._reply("verify_deleted")
         return gone
 
@@ -342,6 +350,10 @@ class MemoryStore:
     def _at(self, entry: Entry) -> _Held | None:
         held = self._held.get(entry.external_id)
         return held if held is not None and held.scope == entry.scope else None
+
+    def _whose(self, entry: Entry, held: _Held) -> Whose:
+        # Who names no ledger goes by the id alone.
+        return Whose.OURS if entry.ledger_id is None else whose(entry, self._entry(held))
 
     def _question(self) -> list[_Held]:
         """Count a question and return what the search index has at this moment."""

@@ -43,7 +43,10 @@ async def test_a_row_of_the_library_that_lost_its_label_is_neither_deleted_nor_c
         vectors.client.overwrite_payload(vectors.collection_name, payload, points=[entry.external_id])
         told = await desk.coordinator(stores=[store]).forget(fact_id, actor="dpo", reason="asked")
         assert [(each.outcome, each.detail) for each in told.removals] == [
-            (Outcome.FAILED, "delete failed (LabelGone)")
+            (
+                Outcome.FAILED,
+                "what its id holds has no label and is not known to be ours; look in the store itself",
+            )
         ]
         assert mem0_memory.get(entry.external_id)["memory"] == "the application's own"
         # Later nobody knows the text any more, and still it is not gone.
@@ -58,7 +61,7 @@ async def test_a_row_of_the_library_that_lost_its_label_is_neither_deleted_nor_c
     ("change", "cause"),
     [
         ({"fact_id": "another"}, "IdOfAnotherFact"),
-        ({"ledger_id": "another"}, "IdOfAnotherFact"),
+        ({"ledger_id": "another"}, "LabelOfAnotherLedger"),
         ({"source": "agent"}, "LabelGone"),
         ({"fact_id": 7}, "LabelGone"),
         ({"ledger_id": None}, "LabelGone"),
