@@ -350,7 +350,7 @@ class StoreStatus:
     store: str
     configured: bool
     pending: int = 0
-    """Removals that nobody saw verified."""
+    """Removals that nobody saw verified, and entries whose facts have ended."""
     by_outcome: Mapping[str, int] = field(default_factory=dict)
     """The same by what came of them last; `untried` where nothing did."""
     oldest_pending: datetime | None = None

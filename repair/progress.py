@@ -38,6 +38,8 @@ class Course:
     facts: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
     done: bool = False
+    ended: bool = False
+    """Whether it was asked about entries whose facts have ended."""
 
 
 @dataclass(slots=True)
@@ -136,7 +138,7 @@ def _written(progress: Progress, part: Asked) -> str:
                 for one in (*progress.parts, part)
             ],
             "stores": {
-                course.store: [course.after, course.facts, dict(course.outcomes), course.done]
+                course.store: [course.after, course.facts, dict(course.outcomes), course.done, course.ended]
                 for course in progress.courses.values()
             },
         }
@@ -153,8 +155,8 @@ def _read(note: Note) -> Progress | None:
             for since, until, asked in document["parts"]
         ]
         courses = {
-            store: Course(store, after, facts, Counter(outcomes), done)
-            for store, (after, facts, outcomes, done) in document["stores"].items()
+            store: Course(store, after, facts, Counter(outcomes), done, ended)
+            for store, (after, facts, outcomes, done, ended) in document["stores"].items()
         }
     except (ValueError, KeyError, TypeError):
         return None

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -21,9 +21,10 @@ from custody_sync.errors import ClosedError, InvalidInput, LedgerError, NotRemov
 from custody_sync.finishing import together
 from custody_sync.ledger import Ledger
 from custody_sync.ledger.outstanding import About, Removed
-from custody_sync.model import Outcome, Page, PlacementState, Standing
+from custody_sync.model import Outcome, Page, Placement, PlacementState, Standing
 from custody_sync.ports import Watch
-from custody_sync.repair.asking import Asker, is_believed, not_asked, without_a_store
+from custody_sync.removal import NOT_CONFIGURED
+from custody_sync.repair.asking import Asker, ended_unasked, is_believed, not_asked, without_a_store
 from custody_sync.repair.progress import NAMED, Course, Progress, Record
 from custody_sync.repair.selection import Selection
 from custody_sync.results import Asked, Removal, VerifyResult
@@ -144,6 +145,7 @@ class Verifying:
         if listed is None:
             count = await self._ledger.count_removed(self._question.about)
             facts, known = count.facts, set(count.stores)
+            known.update([backlog.store for backlog in await self._ledger.backlog() if backlog.by_outcome])
         else:
             facts, known = len(listed), {row.store for removed in listed for row in removed.placements}
         names = [name for name in sorted({*self._gates, *known}) if self._question.selection.has_store(name)]
@@ -163,7 +165,9 @@ class Verifying:
         for place, fact_id in enumerate(ids, start=1):
             rows = await self._ledger.placements(fact_id)
             if is_believed(rows) and not any(row.state is PlacementState.DUE for row in rows):
-                raise NotRemoved(fact_id=fact_id)
+                stores = {row.store for row in rows}
+                if not [one for store in stores async for one in self._ended(store, {fact_id})]:
+                    raise NotRemoved(fact_id=fact_id)
             listed.append(Removed(place, fact_id, tuple(rows)))
         return listed
 
@@ -171,6 +175,8 @@ class Verifying:
 
     async def _stream(self, course: Course, listed: Sequence[Removed] | None) -> None:
         stream = _Stream(self._gates.get(course.store), course.store, self._asker, self._ledger)
+        if not course.ended:
+            await self._stream_ended(course, stream, listed)
         while not course.done:
             page = await self._page(listed, course.after)
             removals = await stream.ask(page)
@@ -184,6 +190,43 @@ class Verifying:
                 await self._save([r for r in removals if r.outcome is not Outcome.VERIFIED])
             if self._watch is not None:
                 self._watch("asking the stores", self._progress.facts, max(self._total, self._progress.facts))
+
+    async def _stream_ended(self, course: Course, stream: _Stream, listed: Sequence[Removed] | None) -> None:
+        """Ask about what nobody ordered out, since its fact ended by itself; kept once all of it is asked."""
+        only = None if listed is None else {removed.fact_id for removed in listed}
+        unproven: list[Removal] = []
+        async for row in self._ended(course.store, only):
+            removal = await stream.ask_ended(row)
+            course.outcomes[removal.outcome.value] += 1
+            self._keep(removal)
+            if removal.outcome is not Outcome.VERIFIED and len(unproven) < NAMED:
+                unproven.append(removal)
+        course.ended = True
+        if listed is None and course.outcomes:
+            await self._save(unproven)
+
+    async def _ended(self, store: str, only: Collection[str] | None) -> AsyncGenerator[Placement]:
+        """Yield a store's entries whose facts have ended, as far as they are asked about."""
+        about, after = self._question, None
+        while True:
+            page = await self._ledger.ended(store, limit=PAGE, after=after)
+            for row in page:
+                if only is not None:
+                    asked = row.fact_id in only
+                elif about.selection.space is None and about.since is None:
+                    asked = True
+                else:
+                    asked = await self._is_about(row.fact_id)
+                if asked:
+                    yield row
+            if (after := page.next) is None:
+                return
+
+    async def _is_about(self, fact_id: str) -> bool:
+        fact, since = await self._ledger.get(fact_id), self._question.since
+        if not self._question.selection.has_space(None if fact is None else fact.space):
+            return False
+        return since is None or fact is None or fact.valid_to is None or fact.valid_to >= since
 
     async def _page(self, listed: Sequence[Removed] | None, after: int) -> Page[Removed]:
         if listed is None:
@@ -257,6 +300,16 @@ class _Stream:
             await self._asker.look(gate, page[0])
         answers = await together(self._one(gate, removed) for removed in page)
         return [removal for some in answers for removal in some]
+
+    async def ask_ended(self, row: Placement) -> Removal:
+        """Ask about an entry whose fact has ended."""
+        gate = self._gate
+        if gate is None:
+            return ended_unasked(row, Outcome.FAILED, NOT_CONFIGURED)
+        if gate.unanswered < SILENT or self._may_try():
+            return await self._asker.ask_ended(gate, row)
+        self.given_up += 1
+        return ended_unasked(row, Outcome.UNVERIFIED, "not asked: the store does not answer")
 
     def _may_try(self) -> bool:
         now = self._ledger.now()

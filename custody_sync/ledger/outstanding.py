@@ -58,9 +58,9 @@ class Backlog:
 
     store: str
     by_outcome: Mapping[str, int] = field(default_factory=dict)
-    """Removals that were not verified, by what came of them last."""
+    """Removals that were not verified, by what came of them last; entries of facts that ended among them."""
     oldest: datetime | None = None
-    """When the first of them was ordered."""
+    """When the first of them was ordered, or its fact ended."""
     owed: int = 0
     """Facts that are to be placed there."""
     waiting: int = 0

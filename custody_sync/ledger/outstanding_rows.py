@@ -28,7 +28,8 @@ def gather(pending: Sequence[Row], owed: Sequence[Row]) -> list[Backlog]:
     outcomes: dict[str, dict[str, int]] = {}
     oldest: dict[str, str] = {}
     for store, outcome, count, since in pending:
-        outcomes.setdefault(store, {})[outcome] = count
+        of_store = outcomes.setdefault(store, {})
+        of_store[outcome] = of_store.get(outcome, 0) + count
         if since is not None:
             oldest[store] = min(oldest.get(store, since), since)
     counts = {store: (due, waits, next_at) for store, due, waits, next_at in owed if due or waits}

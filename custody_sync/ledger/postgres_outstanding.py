@@ -60,7 +60,9 @@ class OutstandingReads:
         async with conn.transaction():
             await conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
             pending = await self._rows(conn, "pending", {}, width=str(MAX_PLACEMENTS))
-            owed = await self._rows(conn, "owed", {"now": format_instant(now)})
+            asked = {"now": format_instant(now)}
+            pending += await self._rows(conn, "ended", asked)
+            owed = await self._rows(conn, "owed", asked)
         return gather(pending, owed)
 
 

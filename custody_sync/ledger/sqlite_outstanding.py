@@ -65,6 +65,11 @@ SELECT store, outcome, count(*), min((SELECT e.tx_time FROM events e WHERE e.seq
     )) AS since FROM placements p WHERE p.state = 'due'
 ) GROUP BY store, outcome
 """
+# The ends are few beside all that is held: only these are in the index.
+_ENDED = f"""
+SELECT store, '{UNTRIED}', count(*), min(until) FROM placements
+WHERE until IS NOT NULL AND until <= :now AND state IN ('held', 'kept') GROUP BY store
+"""
 _OWED = f"""
 SELECT o.store, sum({OWED_NOW}), sum({WAITING}), min(CASE WHEN {WAITING} THEN o.due_at END)
 FROM owed o JOIN facts f ON f.fact_id = o.fact_id GROUP BY o.store
@@ -94,7 +99,9 @@ def backlog(conn: sqlite3.Connection, now: datetime) -> list[Backlog]:
     (tx_time,) = conn.execute("SELECT tx_time FROM head").fetchone()
     present = max(format_instant(now), tx_time or "")
     owed = _OWED if has_later(conn) else _OWED_BEFORE
-    return gather(conn.execute(_PENDING).fetchall(), conn.execute(owed, {"now": present}).fetchall())
+    asked = {"now": present}
+    pending = conn.execute(_PENDING).fetchall() + conn.execute(_ENDED, asked).fetchall()
+    return gather(pending, conn.execute(owed, asked).fetchall())
 
 
 def _filled(query: str, about: About) -> str:

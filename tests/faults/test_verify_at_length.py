@@ -137,7 +137,7 @@ async def test_more_unproven_answers_than_are_named_are_counted(
 
 @pytest.mark.parametrize("how", ["old", "ahead"])
 async def test_an_old_run_is_dropped(desk: Desk, how: str) -> None:
-    """What was asked a week ago, or by a clock that went back since, is not gone on with and does not stay."""
+    """What was asked a week ago, or by a clock that went back since, is not gone on with nor kept."""
     if how == "ahead":
         begun = desk.clock.now()
         desk.clock.advance(timedelta(days=365))
@@ -315,3 +315,23 @@ async def test_a_store_that_cannot_be_asked_by_id_is_only_asked_what_it_can(tmp_
         await _retracted(desk, 4)
         result = await desk.verify()
         assert (result.asked, result.complete) == (4, True)
+
+
+async def test_what_ended_by_itself_is_asked_about_and_is_pending(tmp_path: Path) -> None:
+    """An entry whose fact's validity is over had to go: a verification finds it, and a status counts it."""
+    async with open_desk(tmp_path, patience=BRIEF) as desk:
+        ended = await desk.written(space="user:1", valid_to=desk.clock.now() + MINUTE)
+        await error_of(desk.verify(fact_ids=[ended]), errors.NotRemoved)
+        assert {store.pending for store in (await desk.custody.status()).stores} == {0}
+        desk.clock.advance(2 * MINUTE)
+        held = desk.held_of(ended)
+        for result in (await desk.verify(), await desk.verify(fact_ids=[ended])):
+            assert {r.store: (r.external_id, r.outcome) for r in result.removals} == {
+                store: (ids[0], Outcome.STILL_INDEXED) for store, ids in held.items()
+            }
+            assert not result.complete
+        assert (await desk.verify(space="user:2")).asked == 0
+        assert [store.by_outcome for store in (await desk.custody.status()).stores] == [{"untried": 1}] * 2
+        assert (await desk.repair()).complete
+        assert (await desk.verify()).complete
+        assert {store.pending for store in (await desk.custody.status()).stores} == {0}

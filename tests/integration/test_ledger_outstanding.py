@@ -121,3 +121,21 @@ async def test_an_entry_that_a_repair_recorded_waits_since_then(book: Book) -> N
     (store,) = await book.ledger.backlog()
     assert store.oldest is not None
     assert timedelta(0) <= store.oldest - recorded < timedelta(minutes=1)
+
+
+async def test_an_entry_whose_fact_has_ended_is_in_the_backlog(book: Book) -> None:
+    """Nobody ordered it out, yet it is to go: it counts as untried since its end, beside what was ordered."""
+    ends = book.clock.now() + timedelta(days=1)
+    await book.add("a", held=[("s", "a1"), ("t", "a2")], valid_to=ends)
+    gone = await book.add("b", held=[("s", "b1")])
+    await book.append(book.retract(gone))
+    assert [(store.store, store.by_outcome) for store in await book.ledger.backlog()] == [
+        ("s", {"untried": 1})
+    ]
+    book.later(days=2)
+    found = {store.store: store for store in await book.ledger.backlog()}
+    assert {name: store.by_outcome for name, store in found.items()} == {
+        "s": {"untried": 2},
+        "t": {"untried": 1},
+    }
+    assert found["t"].oldest == ends

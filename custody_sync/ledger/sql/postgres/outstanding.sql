@@ -45,6 +45,11 @@ SELECT store, outcome, count(*), min((SELECT e.tx_time FROM custody_sync.events 
     )) AS since FROM custody_sync.placements p WHERE p.state = 'due'
 ) due GROUP BY store, outcome
 
+-- name: ended
+SELECT p.store, 'untried', count(*), min(p.until) FROM custody_sync.placements p
+CROSS JOIN (SELECT greatest(%(now)s, tx_time) COLLATE "C" AS now FROM custody_sync.head WHERE one = 1) h
+WHERE p.until IS NOT NULL AND p.until <= h.now AND p.state IN ('held', 'kept') GROUP BY p.store
+
 -- name: owed
 SELECT store, count(*) FILTER (WHERE due_at <= now AND (valid_to IS NULL OR valid_to > now)
         AND (covered_from IS NULL OR covered_from > now)),
