@@ -18,7 +18,7 @@ from custody_sync.errors import UnknownFact
 from custody_sync.ledger import Ledger
 from custody_sync.ledger.chain import read_evidence
 from custody_sync.ledger.outstanding import UNTRIED
-from custody_sync.model import Event, PlacementState
+from custody_sync.model import Event, Fact, PlacementState, format_instant
 from custody_sync.repair.backoff import retries
 from custody_sync.settings import load_settings
 
@@ -44,6 +44,8 @@ def history(
         async with open_ledger(settings, read_only=True) as opened:
             events = await opened.history(fact_id)
             left = await _left(opened, fact_id)
+            ends = await _end(opened, fact_id)
+            now = opened.now()
         if not events:
             raise UnknownFact(fact_id=fact_id)
         columns, rows = COLUMNS, rows_of(events)
@@ -57,13 +59,16 @@ def history(
         for event in events:
             if (evidence := read_evidence(event.sealed.get("content", {}))) is not None:
                 output.line(f"Verified against {shown_evidence(evidence)}")
+        if ends is not None:
+            holds = "It holds" if ends > now else "It held"
+            output.line(f"{holds} until {format_instant(ends)}.")
         if left:
             output.table(
                 "still to do",
                 ("store", "external id", "what", "last outcome", "tried again"),
                 [(to.store, to.external_id, to.what, to.outcome, to.next_at) for to in left],
             )
-        output.document({"fact_id": fact_id, "events": list(events), "left": left})
+        output.document({"fact_id": fact_id, "events": list(events), "ends": ends, "left": left})
         return 0
 
     return run(work, json=json)
@@ -106,6 +111,35 @@ async def _left(ledger: Ledger, fact_id: str) -> list[ToDo]:
         return left
     waiting = [row for row in await ledger.waiting(limit=1, after=fact.seq - 1) if row.fact_id == fact_id]
     return left + [ToDo(store=row.store, what="place when it begins", next_at=row.due_at) for row in waiting]
+
+
+async def _end(ledger: Ledger, fact_id: str) -> datetime | None:
+    """Return when a fact ends, by its own words or because its successor begins."""
+    fact = await ledger.get(fact_id)
+    if fact is None:
+        return None
+    successor = await _successor(ledger, fact)
+    ends = [fact.valid_to, None if successor is None else successor.valid_from]
+    return min((end for end in ends if end is not None), default=None)
+
+
+async def _successor(ledger: Ledger, fact: Fact) -> Fact | None:
+    """Look for the fact that covers this one among what was learned of its subject since."""
+    if fact.seq is None or not fact.space:
+        return None
+    covered_at: datetime | None = None
+    after: int | None = fact.seq - 1
+    while after is not None:
+        page = await ledger.accounts(space=fact.space, subject=fact.subject, after=after)
+        for account in page:
+            if account.fact_id == fact.fact_id:
+                covered_at = account.superseded_at
+            elif account.learned_at == covered_at:
+                found = await ledger.get(account.fact_id)
+                if found is not None and found.supersedes == fact.fact_id:
+                    return found
+        after = None if covered_at is None else page.next
+    return None
 
 
 def rows_of(events: Sequence[Event]) -> list[tuple[object, ...]]:

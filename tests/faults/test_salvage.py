@@ -62,6 +62,20 @@ async def test_entries_of_one_write_are_one_fact(desk: Desk) -> None:
     assert [store.calls["put"] for store in desk.stores.values()] == [1, 1]
 
 
+@pytest.mark.parametrize("how", ["confirm", "fix"])
+async def test_a_saved_label_is_another_until_it_is_confirmed_or_mended(desk: Desk, how: str) -> None:
+    """The entry stays as it is, so reconcile says that its label is the lost write's; both ways mend it."""
+    await desk.orphan("memories")
+    (saved,) = (await salvage(desk)).salvaged
+    found = await desk.custody.reconcile(actor="ops")
+    assert found.found["memories"] == {"altered_label": 1}
+    if how == "confirm":
+        await desk.confirm(saved.fact_id)
+    else:
+        await desk.custody.reconcile(actor="ops", fix=["altered_label"])
+    assert "altered_label" not in (await desk.custody.reconcile(actor="ops")).found["memories"]
+
+
 @pytest.mark.parametrize("confirmed", [True, False])
 @pytest.mark.parametrize("cancelled", [True, False])
 async def test_a_writer_that_stood_still_spares_what_was_saved(
