@@ -161,10 +161,7 @@ class Mem0Store:
             raise NoProof(store=self.name, operation="verify_deleted", cause="Unaddressed")
         await self._place.prove()
         row = await self._mem0.get("verify_deleted", entry.external_id) if known else None
-        holder = Holder.OURS if row is None else holder_of(row, entry)
-        if row is not None and holder is Holder.NOBODY and entry.text and entry.text == row.text:
-            return False
-        if row is not None and holder is not Holder.OURS:
+        if row is not None and (holder := holder_of(row, entry)) is not Holder.OURS:
             raise NoProof(store=self.name, operation="verify_deleted", cause=holder.value)
         if row is not None:
             return False
