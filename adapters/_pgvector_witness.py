@@ -109,7 +109,7 @@ def judged(entry: Entry, rows: Iterable[tuple[Any, ...]]) -> Literal["gone", "he
         is_theirs = is_ours and entry.ledger_id is not None and ledger_id != entry.ledger_id
         if entry.fact_id is None or (is_ours and not is_theirs and fact_id == entry.fact_id):
             return "held"
-        unlike = "id_of_another_row" if is_ours else NO_LABEL
+        unlike: Doubt = "id_of_another_row" if is_ours else NO_LABEL
         found = ANOTHER_LEDGER if is_theirs else unlike
     return found
 
