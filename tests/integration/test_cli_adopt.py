@@ -99,13 +99,16 @@ def test_what_is_left_exits_with_3(cli: Cli) -> None:
 
 
 def test_a_store_that_came_later(cli: Cli) -> None:
-    """What is believed is put into it; without --apply it is only counted."""
+    """What is believed is put into it; without --apply it is only counted, and a limit says what it left."""
     for n in range(3):
         cli.write(f"v{n}", "--idempotency-key", f"k{n}")
     cli.stores.append(MemoryStore("gamma"))
     assert "3 facts were not in gamma; 3 would be put." in cli("backfill", "gamma", status=1)
     assert cli.stores[2].snapshot() == {}
-    assert "3 were put" in cli("backfill", "gamma", "--apply")
+    shown = cli("backfill", "gamma", "--limit", "1", "--apply", status=3)
+    assert "More than 1 facts were not in gamma; 1 were put." in shown
+    assert "More is left because of --limit" in cli.stderr
+    assert "2 were put" in cli("backfill", "gamma", "--apply")
     assert len(cli.stores[2].snapshot()) == 3
     document = cli.json("backfill", "gamma")
     assert (document["lacking"], document["complete"]) == (0, True)
