@@ -92,7 +92,7 @@ def writing(
             yield writer
             writer.end()
     except OSError as error:
-        raise _problem("plan", path, error.strerror or type(error).__name__) from None
+        raise _problem("plan", path, f"cannot be used: {error.strerror or type(error).__name__}") from None
 
 
 def _check_target(path: os.PathLike[str] | str, ledger: Ledger) -> None:
@@ -107,7 +107,7 @@ def _check_target(path: os.PathLike[str] | str, ledger: Ledger) -> None:
         with open(where, "rb") as file:
             began = file.read(len(MARK) + 2)
     except OSError as error:
-        raise _problem("plan", path, error.strerror or type(error).__name__) from None
+        raise _problem("plan", path, f"cannot be used: {error.strerror or type(error).__name__}") from None
     if began not in (b"", f'{{"{MARK}'.encode()):
         raise _problem("plan", path, "is there and is no plan; name a new file, or an older plan")
 
@@ -137,7 +137,7 @@ def read_plan(path: os.PathLike[str] | str, ledger: Ledger) -> Iterator[Line]:
         with open(path, encoding="utf-8") as file:
             yield from _lines(path, file, ledger)
     except OSError as error:
-        raise _problem("apply", path, error.strerror or type(error).__name__) from None
+        raise _problem("apply", path, f"cannot be used: {error.strerror or type(error).__name__}") from None
     except UnicodeDecodeError:
         raise _problem("apply", path, "is no plan: it is not UTF-8") from None
 

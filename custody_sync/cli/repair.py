@@ -39,6 +39,8 @@ from custody_sync.results import (
 from custody_sync.settings import load_settings
 
 DONE, FINDING, PARTIAL = 0, 1, 3
+NAMED = 5
+"""Entries in one sentence; the document has them all."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TIMED = 7
 """The version of UUIDs that begin with the milliseconds since the epoch."""
@@ -142,7 +144,10 @@ def repair(
             planned = await _planned(custody.ledger, result, now) if result.dry_run else []
         _show(output, result, planned)
         if plan is not None:
-            output.line(f"The plan is in {plan}; carry it out with: custody-sync repair --apply {plan}")
+            if result.repaired:
+                output.line(f"The plan is in {plan}; carry it out with: custody-sync repair --apply {plan}")
+            else:
+                output.line(f"The plan in {plan} is empty: there is nothing to remove.")
         if result.young:
             output.line(_young(result, started, now))
         output.document(result)
@@ -222,7 +227,7 @@ def _show(output: Output, result: RepairResult, planned: Sequence[Sequence[objec
             "knows of it was looked at."
         )
     if result.undated:
-        output.note(f"{len(result.undated)} unrecorded entries carry no usable time and were left alone.")
+        output.note(_undated(result))
     if result.resumed is not None:
         output.line(
             f"This went on with the sweep that began at {format_instant(result.resumed)}; "
@@ -240,6 +245,20 @@ def _show_counts(output: Output, title: str, entries: Sequence[Repaired]) -> Non
     counts = Counter((r.store, r.kind.value, r.outcome.value) for r in entries)
     columns = ("store", "kind", "outcome", "entries")
     output.table(title, columns, [(*key, count) for key, count in sorted(counts.items())])
+
+
+def _undated(result: RepairResult) -> str:
+    """Name entries whose age nobody can tell; only a run that is no dry run exits with 3 for them."""
+    count = len(result.undated)
+    entries, were = ("entry says", "was") if count == 1 else ("entries say", "were")
+    named = ", ".join(
+        f"{seen.store}/{seen.external_id} ({format_instant(seen.since) if seen.since else 'no time'})"
+        for seen in result.undated[:NAMED]
+    )
+    more = f" and {count - NAMED} more" if count > NAMED else ""
+    ends = "; a repair leaves this and exits with 3" if result.dry_run else ""
+    said = f"{count} unrecorded {entries} to be from the future, so nobody can tell the age, and {were} left"
+    return f"{said} alone: {named}{more}{ends}."
 
 
 def _young(result: RepairResult, started: datetime, ended: datetime) -> str:

@@ -24,6 +24,23 @@ from custody_sync.errors import (
 )
 
 _PLAIN = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError)
+_OPTIONS = {
+    "after": "--after",
+    "age_from": "--age-from",
+    "all_spaces": "--all-spaces",
+    "apply": "--apply",
+    "before": "--before",
+    "fact_ids": "FACT_ID",
+    "fix": "--fix",
+    "limit": "--limit",
+    "max_puts": "--max-puts",
+    "max_removals": "--max-removals",
+    "plan": "--plan",
+    "salvage": "--salvage",
+    "since": "--since",
+    "stores": "--store",
+}
+"""What arguments of the library are called on the command line, where it has them as an option."""
 _ARGUMENT = re.compile(r"\bmax_(removals|puts)=")
 _INSTALL = re.compile(r"pip install 'custody-sync\[(\w+)\]'")
 _FILE = re.compile(r"(?:^|=)(?:sqlite|jsonl):///")
@@ -42,8 +59,8 @@ def sentence(error: CustodyError) -> str:
         said = said.replace(" or Ledger.open(..., create=True)", ", or check the path")
     elif isinstance(error, MissingExtra):
         said = _INSTALL.sub(r"\g<0> (in a checkout: pip install -e '.[\1]')", said)
-    elif isinstance(error, InvalidInput) and error.fields.get("field") == "before":
-        said = f"--{said}"
+    elif isinstance(error, InvalidInput) and (option := _OPTIONS.get(str(error.fields.get("field")))):
+        said = re.sub(r"^\w+:", f"{option}:", said)
     return ended(said)
 
 

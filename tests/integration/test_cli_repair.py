@@ -187,8 +187,33 @@ def test_a_plan_is_written_and_applied(cli: Cli) -> None:
     assert len(cli.json("repair", "--dry-run", status=1)["repaired"]) == 1
     (cli.folder / "plan.jsonl").write_text("{}\n")
     error = cli.json("repair", "--apply", "plan.jsonl", status=2)["error"]
-    assert error["message"] == "apply: plan.jsonl is no plan that this version can read."
+    assert error["message"] == "--apply: plan.jsonl is no plan that this version can read."
     assert cli.json("repair", "--apply", "p", "--dry-run", status=2)["error"]["field"] == "apply"
+
+
+def test_what_comes_from_the_future_is_named(cli: Cli) -> None:
+    """With its time; a dry run says how a repair will end. A plan of nothing is not to be carried out."""
+    _leave_orphan(cli, cli.stores[0], minutes=-60)
+    (key,) = cli.stores[0].snapshot()
+    shown = cli("repair", "--plan", "plan.jsonl")
+    assert "is empty" in shown
+    assert "--apply" not in shown
+    assert f"alpha/{key} (" in cli.stderr
+    assert "exits with 3" in cli.stderr
+    cli("repair", status=3)
+    assert "from the future" in cli.stderr
+    assert "exits with 3" not in cli.stderr
+
+
+def test_an_error_names_the_option_and_no_argument_of_python(cli: Cli) -> None:
+    """What a store, a cutoff or a file is called on the command line."""
+    said = {
+        "--store: ": ("repair", "--store", "nobody"),
+        "--fix: ": ("reconcile", "--fix", "nothing"),
+        "--apply: no.jsonl cannot be used: ": ("repair", "--apply", "no.jsonl"),
+    }
+    for begin, command in said.items():
+        assert cli.json(*command, status=2)["error"]["message"].startswith(begin)
 
 
 def test_a_selection_and_a_limit(cli: Cli) -> None:
