@@ -197,7 +197,7 @@ class LangGraphStore:
             raise self._no_proof(_UNADDRESSED)
         if where is not None:
             found = await self._held("verify_deleted", where, entry)
-            if found in (Whose.ANOTHER_LEDGER, Whose.UNKNOWN):
+            if found is Whose.ANOTHER_LEDGER or found is Whose.UNKNOWN:
                 raise self._no_proof(found.value)
             if found is not None:
                 return found is Whose.REPLACED

@@ -196,7 +196,7 @@ class LettaStore:
         is_there = await self._proof.is_there(place, address.passage, entry)
         if is_there and entry.ledger_id is not None:
             found = await self._proof.whose("verify_deleted", address, entry)
-            if found in (Whose.ANOTHER_LEDGER, Whose.UNKNOWN):
+            if found is Whose.ANOTHER_LEDGER or found is Whose.UNKNOWN:
                 raise NoProof(store=self.name, operation="verify_deleted", cause=found.value)
         return not is_there
 
