@@ -1,8 +1,8 @@
-"""Which stories are told of which fixture: each store's always, those of its variants on request.
+"""Which long rules are tried on which fixture: each store's always, those of its variants on request.
 
-A story (C-70 and later) puts a store behind a coordinator and a ledger, some with hundreds of entries. A
-variant differs from its store in a client or an option, which the other rules try on each of them;
-CUSTODY_SYNC_FULL=1 tells the stories of all.
+A story (C-70 and later) puts a store behind a coordinator and a ledger, some with hundreds of entries, and a
+few rules want a crowd. A variant differs from its store in a client or an option, which all the other rules
+try on each of them; CUSTODY_SYNC_FULL=1 tries everything on all.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ VARIANTS = {
     "TestStoreWithItsOwnIds",
     "TestZepAsItIs",
 }
-_STORY = re.compile(r"test_c[78]\d_")
+_LONG = re.compile(r"test_c(33|34|43|44|48|[78]\d)_")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the stories of variants unless everything was asked for."""
+    """Leave out the long rules of variants unless everything was asked for."""
     if os.environ.get("CUSTODY_SYNC_FULL"):
         return
-    out = [item for item in items if _is_told_on_request(item)]
+    out = [item for item in items if _is_on_request(item)]
     if out:
         config.hook.pytest_deselected(items=out)
-        items[:] = [item for item in items if not _is_told_on_request(item)]
+        items[:] = [item for item in items if not _is_on_request(item)]
 
 
-def _is_told_on_request(item: pytest.Item) -> bool:
+def _is_on_request(item: pytest.Item) -> bool:
     of = getattr(item, "cls", None)
-    return of is not None and of.__name__ in VARIANTS and _STORY.match(item.name) is not None
+    return of is not None and of.__name__ in VARIANTS and _LONG.match(item.name) is not None
