@@ -1,8 +1,8 @@
-"""Which long rules are tried on which fixture: each store's always, those of its variants on request.
+"""Which rules are tried on which fixture: all of them on each store's own, the short ones on its variants.
 
-A story (C-70 and later) puts a store behind a coordinator and a ledger, some with hundreds of entries, and a
-few rules want a crowd. A variant differs from its store in a client or an option, which all the other rules
-try on each of them; CUSTODY_SYNC_FULL=1 tries everything on all.
+Proofs want a crowd (C-33 and later), troubles a service that fails (C-50), and stories a coordinator, a
+ledger and hundreds of entries (C-70). A variant differs from its store in a client or an option, which the
+rules before these try on each of them; CUSTODY_SYNC_FULL=1 tries everything on all.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ VARIANTS = {
     "TestStoreWithItsOwnIds",
     "TestZepAsItIs",
 }
-_LONG = re.compile(r"test_c(33|34|43|44|48|[78]\d)_")
+_LONG = re.compile(r"test_c(3[3-9]|[4-8]\d)_")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
