@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from _bench import memory
 from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import AsyncConnectionPool
 
@@ -21,7 +22,7 @@ from custody_sync.ledger.chain import GENESIS, prepare, seal
 from custody_sync.ledger.drafts import Draft
 from custody_sync.ledger.replaying import Stored
 from custody_sync.ledger.storage import open_storage
-from custody_sync.model import Fact, Label, Placement, Provenance, format_instant
+from custody_sync.model import Fact, Label, Placement, format_instant
 from custody_sync.runtime import Runtime
 
 TABLE, DIMENSIONS, NAME = "memories", 8, "pgvector"
@@ -141,7 +142,7 @@ class Story:
 
     def _drafts(self, labelled: list[tuple[Fact, Label]]) -> Iterator[Draft]:
         for number in itertools.count():
-            fact, label = memory_of(self._runtime, self._ledger_id, number, self._now)
+            fact, label = memory(self._runtime, self._ledger_id, number, self._now)
             event_id = self._runtime.ids.event_id()
             if number < self._entries:
                 labelled.append((fact, label))
@@ -150,34 +151,6 @@ class Story:
                 yield Assert(event_id=event_id, fact=fact)
                 other = self._runtime.ids.event_id()
                 yield Retract(event_id=other, fact_id=fact.fact_id, actor=fact.actor, reason="mistaken")
-
-
-def memory_of(runtime: Runtime, ledger_id: str, number: int, at: datetime) -> tuple[Fact, Label]:
-    """Return a fact of an instant about one of 500 users, and its label."""
-    about = f"user:{number % 500}"
-    said = f"note {number}: the customer prefers a call on weekdays before noon"
-    fact = Fact(
-        fact_id=runtime.ids.fact_id(at),
-        space=about,
-        subject=about,
-        predicate="memory",
-        value=said,
-        text=said,
-        actor="agent:bench",
-        provenance=Provenance.ATTESTED,
-        valid_from=at,
-    )
-    label = Label(
-        ledger_id=ledger_id,
-        fact_id=fact.fact_id,
-        space=fact.space,
-        stored_at=at,
-        generation=runtime.ids.generation(),
-        actor=fact.actor,
-        provenance=fact.provenance,
-        valid_from=at,
-    )
-    return fact, label
 
 
 def placement_of(label: Label) -> Placement:
@@ -242,7 +215,7 @@ class Drift:
 def drift(url: str, ledger_id: str, setting: Setting, seed: int, entries: bool) -> Drift:
     """Leave orphans, and if told to lose some entries, edit others and relabel others."""
     runtime, at = Runtime(), datetime.now(UTC) - timedelta(hours=20)
-    orphans = [memory_of(runtime, ledger_id, number, at) for number in range(setting.orphans)]
+    orphans = [memory(runtime, ledger_id, number, at) for number in range(setting.orphans)]
     some = setting.drifted if entries else 0
     with psycopg.connect(url) as conn:
         rows = conn.execute(

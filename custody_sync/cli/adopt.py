@@ -9,6 +9,7 @@ import typer
 
 from custody_sync.cli.options import (
     ActorOption,
+    ApplyOption,
     ConfigOption,
     JsonOption,
     LedgerOption,
@@ -60,9 +61,7 @@ def adopt(
         int | None,
         typer.Option("--limit", metavar="N", min=1, help="At most so many entries; the next run goes on."),
     ] = None,
-    apply: Annotated[
-        bool, typer.Option("--apply", help="Do it; without it, only say what would be done.")
-    ] = False,
+    apply: ApplyOption = False,
     actor: ActorOption = None,
     receipt_id: ReceiptOption = None,
     config: ConfigOption = None,

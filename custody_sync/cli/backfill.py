@@ -9,11 +9,13 @@ import typer
 from custody_sync.cli.adopt import DONE, FINDING, PARTIAL, show_left
 from custody_sync.cli.options import (
     ActorOption,
+    ApplyOption,
     ConfigOption,
     JsonOption,
     LedgerOption,
     LogOption,
     ReceiptOption,
+    SpaceOption,
     actor_of,
 )
 from custody_sync.cli.output import Output
@@ -27,17 +29,12 @@ SHOWN = 5
 
 def backfill(
     store: Annotated[str, typer.Argument(metavar="STORE", show_default=False)],
-    space: Annotated[
-        str | None,
-        typer.Option("--space", metavar="SPACE", help="Only this space, or its beginning and a *."),
-    ] = None,
+    space: SpaceOption = None,
     limit: Annotated[
         int | None,
         typer.Option("--limit", metavar="N", min=1, help="At most so many facts; the next run goes on."),
     ] = None,
-    apply: Annotated[
-        bool, typer.Option("--apply", help="Do it; without it, only say what would be done.")
-    ] = False,
+    apply: ApplyOption = False,
     actor: ActorOption = None,
     receipt_id: ReceiptOption = None,
     config: ConfigOption = None,

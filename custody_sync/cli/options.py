@@ -87,6 +87,26 @@ IdentityOption: TypeAlias = Annotated[
     bool, typer.Option("--identity", help="Erase subject, predicate, space and reasons as well.")
 ]
 YesOption: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Erase without asking.")]
+StoresOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--store", metavar="NAME", help="Only this store; may be given several times."),
+]
+SpaceOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--space", metavar="SPACE", help="Only this space, or its beginning and a *."),
+]
+MaxRemovalsOption: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--max-removals", metavar="N", min=0, help="Allow so many removals where the breaker stops."
+    ),
+]
+MovedOption: TypeAlias = Annotated[
+    bool, typer.Option("--moved", help="This ledger swept at another place, and is the one to go on.")
+]
+ApplyOption: TypeAlias = Annotated[
+    bool, typer.Option("--apply", help="Do it; without it, only say what would be done.")
+]
 FactArgument: TypeAlias = Annotated[str, typer.Argument(metavar="FACT_ID", show_default=False)]
 
 

@@ -14,8 +14,13 @@ from custody_sync.cli.options import (
     JsonOption,
     LedgerOption,
     LogOption,
+    MaxRemovalsOption,
     MetricsOption,
+    MovedOption,
+    ReasonOption,
     ReceiptOption,
+    SpaceOption,
+    StoresOption,
     actor_of,
     instant,
 )
@@ -39,36 +44,21 @@ def reconcile(
             "times. Without it nothing is changed.",
         ),
     ] = None,
-    stores: Annotated[
-        list[str] | None,
-        typer.Option("--store", metavar="NAME", help="Only this store; may be given several times."),
-    ] = None,
-    space: Annotated[
-        str | None,
-        typer.Option("--space", metavar="SPACE", help="Only this space, or its beginning and a *."),
-    ] = None,
+    stores: StoresOption = None,
+    space: SpaceOption = None,
     before: Annotated[
         str | None,
         typer.Option(
             "--before", metavar="INSTANT", help="Orphans and strays only if older than this, and ten minutes."
         ),
     ] = None,
-    max_removals: Annotated[
-        int | None,
-        typer.Option(
-            "--max-removals", metavar="N", min=0, help="Allow so many removals where the breaker stops."
-        ),
-    ] = None,
+    max_removals: MaxRemovalsOption = None,
     max_puts: Annotated[
         int | None,
         typer.Option("--max-puts", metavar="N", min=0, help="Allow so many puts where the breaker stops."),
     ] = None,
-    moved: Annotated[
-        bool, typer.Option("--moved", help="This ledger is the one that goes on, though it was elsewhere.")
-    ] = False,
-    reason: Annotated[
-        str, typer.Option("--reason", metavar="TEXT", help="Why; it is recorded in the ledger.")
-    ] = "reconcile from the command line",
+    moved: MovedOption = False,
+    reason: ReasonOption = "reconcile from the command line",
     actor: ActorOption = None,
     receipt_id: ReceiptOption = None,
     config: ConfigOption = None,

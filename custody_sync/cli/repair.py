@@ -18,8 +18,13 @@ from custody_sync.cli.options import (
     JsonOption,
     LedgerOption,
     LogOption,
+    MaxRemovalsOption,
     MetricsOption,
+    MovedOption,
+    ReasonOption,
     ReceiptOption,
+    SpaceOption,
+    StoresOption,
     actor_of,
     instant,
 )
@@ -48,29 +53,16 @@ TIMED = 7
 
 def repair(
     actor: ActorOption = None,
-    reason: Annotated[
-        str, typer.Option("--reason", metavar="TEXT", help="Why; it is recorded in the ledger.")
-    ] = "repair from the command line",
+    reason: ReasonOption = "repair from the command line",
     before: Annotated[
         str | None,
         typer.Option(
             "--before", metavar="INSTANT", help="Only entries older than this, and than ten minutes."
         ),
     ] = None,
-    max_removals: Annotated[
-        int | None,
-        typer.Option(
-            "--max-removals", metavar="N", min=0, help="Allow so many removals where the breaker stops."
-        ),
-    ] = None,
-    stores: Annotated[
-        list[str] | None,
-        typer.Option("--store", metavar="NAME", help="Only this store; may be given several times."),
-    ] = None,
-    space: Annotated[
-        str | None,
-        typer.Option("--space", metavar="SPACE", help="Only this space, or its beginning and a *."),
-    ] = None,
+    max_removals: MaxRemovalsOption = None,
+    stores: StoresOption = None,
+    space: SpaceOption = None,
     limit: Annotated[
         int | None,
         typer.Option("--limit", metavar="N", min=1, help="At most so many removals; the next run goes on."),
@@ -97,10 +89,7 @@ def repair(
         bool,
         typer.Option("--salvage", help="Make claims of orphans instead of removing them."),
     ] = False,
-    moved: Annotated[
-        bool,
-        typer.Option("--moved", help="This ledger swept at another place, and is the one to go on."),
-    ] = False,
+    moved: MovedOption = False,
     receipt_id: ReceiptOption = None,
     config: ConfigOption = None,
     ledger: LedgerOption = None,

@@ -18,6 +18,8 @@ from custody_sync.cli.options import (
     LogOption,
     MetricsOption,
     ReceiptOption,
+    SpaceOption,
+    StoresOption,
     actor_of,
     instant,
 )
@@ -45,18 +47,12 @@ FEW = 300
 
 def verify(
     fact_ids: Annotated[list[str] | None, typer.Argument(metavar="FACT_ID", show_default=False)] = None,
-    space: Annotated[
-        str | None,
-        typer.Option("--space", metavar="SPACE", help="Only this space, or its beginning and a *."),
-    ] = None,
+    space: SpaceOption = None,
     since: Annotated[
         str | None,
         typer.Option("--since", metavar="INSTANT", help="Only what was removed, or tried again, since then."),
     ] = None,
-    stores: Annotated[
-        list[str] | None,
-        typer.Option("--store", metavar="NAME", help="Only this store; may be given several times."),
-    ] = None,
+    stores: StoresOption = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Everything that was removed, as without any selection.")
     ] = False,

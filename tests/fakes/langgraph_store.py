@@ -37,6 +37,10 @@ class ServerError(Exception):
     status_code = 500
 
 
+class NoNamespaces(NotImplementedError):
+    """This store lists no namespaces: what `BaseStore` has third parties' stores raise."""
+
+
 class Sabotage:
     """Bend what reaches a LangGraph store and what it answers.
 
@@ -170,8 +174,7 @@ class CappedStore(BaseStore):
 
     def _check_enumerates(self) -> None:
         if not self.enumerates:
-            # As `BaseStore` has third parties' stores say that they cannot.
-            raise NotImplementedError("this store lists no namespaces")
+            raise NoNamespaces
 
 
 class BentMemory(Sabotage, InMemoryStore):

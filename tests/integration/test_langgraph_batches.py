@@ -212,7 +212,7 @@ async def test_a_store_that_enumerates_nothing_is_listed_by_the_notebook(namespa
     await case.delete(puts[0])
     assert [await case.said_gone(entry) for entry in (*puts[0].entries, *puts[0].blind)] == [True, True]
     unknown = LangGraphStore(raw, namespace=namespace)
-    with pytest.raises(StoreRefused, match="NotImplementedError"):
+    with pytest.raises(StoreRefused, match="NoNamespaces"):
         await case_of(unknown).listed()
 
 
