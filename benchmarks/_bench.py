@@ -37,9 +37,7 @@ _COLUMNS = {"events": "e.*", "claims": "c.*"}
 TICK = timedelta(microseconds=1)
 
 
-def memory(
-    runtime: Runtime, ledger_id: str, number: int, at: datetime | None = None
-) -> tuple[Fact, Label]:
+def memory(runtime: Runtime, ledger_id: str, number: int, at: datetime | None = None) -> tuple[Fact, Label]:
     """Return a new fact about one of 500 users, and a label for it, both of this moment or of a given one."""
     now, about = at or runtime.clock.now(), f"user:{number % 500}"
     said = f"note {number}: the customer prefers a call on weekdays before noon"
