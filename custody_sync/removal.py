@@ -33,6 +33,7 @@ _NOT_OURS = {
 """What is said of an entry that a removal leaves alone, by the cause that its store gives."""
 PROVES_NOTHING = "its answer proves nothing"
 CANNOT_PROVE = "it cannot prove an absence"
+STRIPPED = "it has no label any more"
 KEYED = 8
 """The version of the UUIDs that `Ledger.keyed_id` makes."""
 
@@ -168,7 +169,19 @@ class Remover:
         places = [*elsewhere, entry]
         ends = [await self.take_away(gate, replace(place, text=text)) for place in places]
         outcome, detail = next((end for end in ends if end[0] is not Outcome.VERIFIED), ends[-1])
+        if detail == STRIPPED:
+            outcome, detail = await self._take_away_stripped(gate, entry, text, (outcome, detail))
         return await self.settle(entry, last, outcome, detail, mandate)
+
+    async def _take_away_stripped(
+        self, gate: Gate, entry: Entry, text: str | None, end: tuple[Outcome, str]
+    ) -> tuple[Outcome, str]:
+        """Delete what lost its label and still has the very text under the id that was recorded."""
+        with contextlib.suppress(CustodyError):
+            if was := text or await self._text_of(entry.fact_id or ""):
+                await gate.delete(replace(self._as_ours(entry), fact_id=None, text=was))
+                return await self.ask(gate, replace(entry, text=was), once=True)
+        return end
 
     async def _take_away_unlabelled(self, gate: Gate, entry: Entry, text: str | None) -> None:
         """Delete what lies under the id of an adopted entry that never got its label, if its text is known.
@@ -284,7 +297,7 @@ class Remover:
             return answers[-1]
 
         def may_change(answer: tuple[Outcome, str]) -> bool:
-            if answer[0] in (Outcome.VERIFIED, Outcome.FAILED):
+            if answer[0] in (Outcome.VERIFIED, Outcome.FAILED) or answer[1] == STRIPPED:
                 return False
             decided_nothing = [detail for _, detail in answers if detail.startswith(PROVES_NOTHING)]
             return len(decided_nothing) < self._patience.no_proofs
@@ -325,7 +338,8 @@ class Remover:
                 # Only its text tells whether it is the entry that was adopted.
                 with contextlib.suppress(CustodyError):
                     if was := await self._text_of(entry.fact_id or ""):
-                        return await self._question(gate, replace(entry, text=was))
+                        outcome, detail = await self._question(gate, replace(entry, text=was))
+                        return outcome, STRIPPED if outcome is Outcome.STILL_INDEXED else detail
             if cause in _NOT_OURS:
                 return Outcome.FAILED, _NOT_OURS[cause]
             return Outcome.UNVERIFIED, f"{PROVES_NOTHING} ({describe(error)})"

@@ -81,7 +81,9 @@ async def test_a_store_stopped_during_a_hundred_forgets(tmp_path: Path, server: 
         assert stopped.pending == len(pending)
         assert stopped.retry is not None
 
-        await asyncio.to_thread(server.resume)
+    # As an operator's command does, which connects anew: the other pool waits longer between its tries.
+    await asyncio.to_thread(server.resume)
+    async with _opened(tmp_path, server.uri) as (custody, store):
         repaired = await custody.repair(actor="ops", reason="after an outage")
         assert repaired.complete, repaired
         assert {row.outcome for row in repaired.repaired} == {Outcome.VERIFIED}

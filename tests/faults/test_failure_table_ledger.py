@@ -73,7 +73,7 @@ async def test_ledger_refuses_removed_external_ids(desk: Desk) -> None:
     result = await custody.retract(tip, actor=ACTOR, reason="wrong")
     assert {(r.store, r.detail) for r in result.restored} == {
         ("memories", ""),
-        ("agent", "not recorded (stale_placement)"),
+        ("agent", "not recorded (stale_placement); an entry of this try may be left: run repair"),
     }
     assert not result.complete
     assert await desk.ledger.owed() == [(base.fact.fact_id, "agent")]
