@@ -9,20 +9,19 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from custody_sync.canonical import check_name, check_optional, check_reason
-from custody_sync.errors import ClosedError, InvalidInput, RepairedId, UnknownFact
+from custody_sync.errors import InvalidInput, RepairedId, UnknownFact
 from custody_sync.finishing import Finishing
 from custody_sync.following import FollowUp
 from custody_sync.forgetting import Forgetter, Order, Progress, Run
-from custody_sync.ledger import Hold, Ledger, Release
+from custody_sync.ledger import Hold, Release
 from custody_sync.model import MAX_SKEW, Fact, Standing, format_instant
 from custody_sync.proposing import read_when
 from custody_sync.recording import Recorder, check_place
 from custody_sync.removal import Mandate
 from custody_sync.results import ExpireResult, ForgetResult, ForgetWhereResult, HoldResult
 from custody_sync.retention import AGES, AgeFrom, Expiry, expire, read_windows
-from custody_sync.runtime import Runtime
+from custody_sync.serving import AsyncServing
 from custody_sync.signals.operations import traced
-from custody_sync.stores import Gate
 from custody_sync.subjects import Scope, SubjectErasure
 
 BATCH = 100
@@ -30,16 +29,12 @@ LARGEST_BATCH = 1000
 EVERYWHERE = "*"
 
 
-class AsyncKeeping:
+class AsyncKeeping(AsyncServing):
     """Holds, forgets and expires; `AsyncCoordinator` is one."""
 
-    ledger: Ledger
-    _runtime: Runtime
-    _gates: Mapping[str, Gate]
     _recorder: Recorder
     _following: FollowUp
     _finishing: Finishing
-    _closed: bool
 
     # --- holds ------------------------------------------------------------------------------
 
@@ -302,10 +297,6 @@ class AsyncKeeping:
             digest=digest,
             identity=_read_flag(identity, "identity"),
         )
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedError(what="the coordinator")
 
     def _mandate(self, actor: object, receipt_id: object) -> Mandate:
         return Mandate(actor=check_name(actor, "actor"), receipt_id=check_optional(receipt_id, "receipt_id"))

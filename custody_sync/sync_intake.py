@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from custody_sync.coordinator import AsyncCoordinator
-from custody_sync.loop_thread import LoopThread
 from custody_sync.mended import AdoptResult, BackfillResult, ConfirmManyResult
 from custody_sync.model import Provenance
 from custody_sync.ports import Watch
 from custody_sync.repair.adoption import Mapper
+from custody_sync.sync_serving import Serving
 
 
-class Intake:
+class Intake(Serving):
     """The same methods as `AsyncIntake`, run on the coordinator's own loop thread."""
-
-    _thread: LoopThread
-    _custody: AsyncCoordinator
 
     def adopt(
         self,

@@ -6,8 +6,6 @@ import os
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from custody_sync.coordinator import AsyncCoordinator
-from custody_sync.loop_thread import LoopThread
 from custody_sync.mended import Drift, ReconcileResult
 from custody_sync.ports import Watch
 from custody_sync.repair.selection import Part
@@ -18,9 +16,6 @@ from custody_sync.sync_intake import Intake
 
 class Mending(Intake):
     """The same methods as `AsyncMending`, run on the coordinator's own loop thread."""
-
-    _thread: LoopThread
-    _custody: AsyncCoordinator
 
     def repair(
         self,

@@ -240,9 +240,17 @@ class Child:
         assert self.process.stdin is not None
         self.out, self.into = self.process.stdout, self.process.stdin
 
+    def ready(self) -> None:
+        """Wait until it is ready."""
+        assert self.out.readline() == "ready\n"
+
     def go(self) -> None:
         """Wait until it is ready, and let it start."""
-        assert self.out.readline() == "ready\n"
+        self.ready()
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Let one start that is ready."""
         self.into.write("go\n")
         self.into.flush()
 
@@ -259,6 +267,14 @@ class Child:
         assert (self.process.returncode, err) == (0, "")
         document: dict[str, Any] = json.loads(out)
         return document
+
+
+def start(children: Sequence[Child]) -> None:
+    """Let none start before all are ready: the first could be done before the last has opened."""
+    for child in children:
+        child.ready()
+    for child in children:
+        child.let_go()
 
 
 def files_of(folder: Path) -> dict[str, bytes]:

@@ -49,6 +49,7 @@ from custody_sync.errors.outside import (
     StoreThrottled,
     StoreUnavailable,
     StoreWriteFailed,
+    UnlabelledEntries,
 )
 from custody_sync.errors.refusals import (
     AlreadyConfirmed,
@@ -151,6 +152,7 @@ __all__ = [
     "TooManyPuts",
     "Transient",
     "UnknownFact",
+    "UnlabelledEntries",
     "ValidatorFailed",
     "WriteInProgress",
 ]

@@ -41,6 +41,13 @@ class NoProof(StoreError):
     code = "no_proof"
 
 
+class UnlabelledEntries(StoreError, Terminal):
+    """store {store!r} served {count} entries that the ledger has no fact for; adopt them, or let recall drop them."""
+
+    code = "unlabelled_entries"
+    exit_code = 4
+
+
 class StoreWriteFailed(CustodyError, Transient):
     """Nothing was recorded: store {store!r} did not take the write ({cause}); removed again from {removed}, may be
     left in {left}."""

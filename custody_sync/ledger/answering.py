@@ -14,13 +14,16 @@ from custody_sync.ledger import sqlite_outstanding as outstanding
 from custody_sync.ledger import sqlite_reads as reads
 from custody_sync.ledger.checks import check_calendar
 from custody_sync.ledger.outstanding import About, Backlog, Removed, RemovedCount
+from custody_sync.ledger.questions import Instants, Trail
 from custody_sync.ledger.rows import Derived
 from custody_sync.ledger.sqlite_asof import as_of
 from custody_sync.ledger.sqlite_comparing import compare, held, lacking
 from custody_sync.ledger.sqlite_derived import blocks, derived
 from custody_sync.ledger.sqlite_structure import structure
+from custody_sync.ledger.sqlite_trails import follow, links
 from custody_sync.ledger.storage import Account, AsOf, Compared, Held, Mark, Note, Unaccounted, Waiting, Way
-from custody_sync.model import Event, Fact, Head, Page, Placement, PlacementState, Standing
+from custody_sync.model import Entry, Event, Fact, Head, Page, Placement, PlacementState, Standing
+from custody_sync.recalled import Followed, Link
 from custody_sync.runtime import Runtime
 
 FEW = 100
@@ -162,6 +165,19 @@ class Answering(ABC):
         """Return the facts that a store lacks, a page at a time."""
         page: Page[str] = await self._read(lacking, store, limit, after, self._runtime.clock.now())
         return page
+
+    async def follow(self, entries: Sequence[Entry], trail: Trail) -> tuple[Instants, list[Followed]]:
+        """Say of every entry where it leads."""
+        ask = self._read_briefly if len(entries) <= FEW else self._read
+        found: tuple[Instants, list[Followed]]
+        found = await ask(follow, list(entries), trail, self._runtime.clock.now())
+        return found
+
+    async def links(self, fact_ids: Sequence[str], trail: Trail) -> tuple[Instants, list[tuple[Link, ...]]]:
+        """Return the chains of facts."""
+        found: tuple[Instants, list[tuple[Link, ...]]]
+        found = await self._read(links, list(fact_ids), trail, self._runtime.clock.now())
+        return found
 
     async def removed_facts(self, about: About, limit: int, after: int) -> Page[Removed]:
         """Return facts of which something had to go, a page at a time."""

@@ -15,8 +15,10 @@ from custody_sync.canonical import (
 )
 from custody_sync.errors import InvalidInput, LedgerBroken
 from custody_sync.ledger.outstanding import Outstanding
+from custody_sync.ledger.questions import Instants, Trail
 from custody_sync.ledger.storage import Account, AsOf, Compared, Held, Storage, Unaccounted, Waiting
-from custody_sync.model import Event, Fact, Head, Page, Placement, PlacementState, Standing
+from custody_sync.model import Entry, Event, Fact, Head, Page, Placement, PlacementState, Standing
+from custody_sync.recalled import Followed, Link
 
 MAX_PAGE = 10_000
 
@@ -199,6 +201,36 @@ class Asking(Outstanding):
         check_name(store, "store")
         return await self._storage.lacking(store, check_limit(limit), _check_after(after))
 
+    async def follow(
+        self,
+        entries: Sequence[Entry],
+        *,
+        valid_at: datetime | None = None,
+        tx_at: datetime | None = None,
+        include_claimed: bool = False,
+    ) -> tuple[Instants, list[Followed]]:
+        """Say where each entry that a store served leads: to the link of its chain believed at the instants.
+
+        One question, whatever their number. An entry with a label belongs to the fact it names, one
+        without to the fact that adopted it. The instants are those of `as_of`; with `include_claimed` a
+        claim that waits leads to itself.
+
+        Returns:
+            the instants that were answered for, and one answer an entry, in the order given.
+        """
+        return await self._storage.follow(entries, _trail(valid_at, tx_at, include_claimed))
+
+    async def links(
+        self, fact_ids: Sequence[str], *, valid_at: datetime | None = None, tx_at: datetime | None = None
+    ) -> tuple[Instants, list[tuple[Link, ...]]]:
+        """Return for each fact the whole chain of supersession it is in, oldest first, as known at `tx_at`.
+
+        Retracted, claimed and forgotten links are in it, the latter without value and text; an unknown
+        fact has none.
+        """
+        _check_strings(fact_ids, "fact_ids")
+        return await self._storage.links(fact_ids, _trail(valid_at, tx_at))
+
     async def head(self) -> Head:
         """Return the last committed event's place, time and hash."""
         return await self._storage.head()
@@ -226,6 +258,14 @@ class Asking(Outstanding):
         """Return the event at a place in the log as `export` yields it, or None where there is none."""
         rows = await self._storage.events(1, seq - 1)
         return rows[0] if rows and rows[0]["event"]["seq"] == seq else None
+
+
+def _trail(valid_at: datetime | None, tx_at: datetime | None, include_claimed: bool = False) -> Trail:
+    return Trail(
+        valid_at=None if valid_at is None else check_instant(valid_at, "valid_at"),
+        tx_at=None if tx_at is None else check_instant(tx_at, "tx_at"),
+        include_claimed=include_claimed,
+    )
 
 
 def check_limit(limit: int) -> int:

@@ -37,8 +37,10 @@ from custody_sync.ledger.postgres_schema import (
     new_identity,
     prepare_session,
 )
+from custody_sync.ledger.postgres_trails import Trails
 from custody_sync.ledger.postgres_url import Location
 from custody_sync.ledger.postgres_writing import Writer
+from custody_sync.ledger.questions import Instants, Trail
 from custody_sync.ledger.replaying import Stored
 from custody_sync.ledger.rows import Derived
 from custody_sync.ledger.rules import Group, event_of
@@ -54,7 +56,8 @@ from custody_sync.ledger.storage import (
     Waiting,
 )
 from custody_sync.ledger.whereabouts import Whereabouts
-from custody_sync.model import Erasure, Event, Fact, Head, Page, Placement, PlacementState, Standing
+from custody_sync.model import Entry, Erasure, Event, Fact, Head, Page, Placement, PlacementState, Standing
+from custody_sync.recalled import Followed, Link
 from custody_sync.runtime import Runtime, SystemClock
 
 T = TypeVar("T")
@@ -131,6 +134,7 @@ class PostgresStorage:
         self._loop = asyncio.get_running_loop()
         self._process = os.getpid()
         self._reads, self._notes = Reads(location.schema), Notes(location.schema)
+        self._trails = Trails(location.schema)
         self._outstanding = OutstandingReads(location.schema)
         self._rows = Rows(location.schema)
         self._writer = Writer(self.name, pool, self._rows, Plain(location.schema, self._rows), runtime)
@@ -280,6 +284,14 @@ class PostgresStorage:
     async def lacking(self, store: str, limit: int, after: int) -> Page[str]:
         """Return the facts that a store lacks, a page at a time."""
         return await self._read(self._reads.lacking, store, limit, after, self._runtime.clock.now())
+
+    async def follow(self, entries: Sequence[Entry], trail: Trail) -> tuple[Instants, list[Followed]]:
+        """Say of every entry where it leads."""
+        return await self._read(self._trails.follow, list(entries), trail, self._runtime.clock.now())
+
+    async def links(self, fact_ids: Sequence[str], trail: Trail) -> tuple[Instants, list[tuple[Link, ...]]]:
+        """Return the chains of facts."""
+        return await self._read(self._trails.links, list(fact_ids), trail, self._runtime.clock.now())
 
     async def removed_facts(self, about: About, limit: int, after: int) -> Page[Removed]:
         """Return facts of which something had to go, a page at a time."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
-from custody_sync.model import Fact, Placement, PlacementState, Standing
+from custody_sync.model import Fact, Head, Placement, PlacementState, Standing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,3 +89,24 @@ class Held:
 
     place: int
     placement: Placement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trail:
+    """Two instants, and whether claims that nobody confirmed count; None is now."""
+
+    valid_at: datetime | None = None
+    tx_at: datetime | None = None
+    include_claimed: bool = False
+
+
+class Instants(NamedTuple):
+    """The two instants that a question was answered at."""
+
+    head: Head
+    valid_at: datetime
+
+    @classmethod
+    def of(cls, trail: Trail, head: Head, now: datetime) -> Instants:
+        """Fill in what was not asked for: the later of the clock and the head."""
+        return cls(head, trail.valid_at or (now if head.tx_time is None else max(now, head.tx_time)))

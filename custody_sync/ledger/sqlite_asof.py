@@ -19,7 +19,7 @@ from custody_sync.model import Fact, Head, Page, format_instant
 _VALID = "f.valid_from <= :valid_at AND (f.valid_to IS NULL OR f.valid_to > :valid_at)"
 # A link covers what took effect before it; links of a chain that are in effect and not retracted
 # took effect in the order of the chain, so no walk along it is needed.
-_BELIEVED = f"""
+BELIEVED = f"""
 f.effect_seq <= :head AND (f.retract_seq IS NULL OR f.retract_seq > :head) AND {_VALID}
 AND (f.forget_seq IS NULL OR f.forget_seq > :head)
 AND NOT EXISTS (
@@ -27,7 +27,7 @@ AND NOT EXISTS (
     AND (d.retract_seq IS NULL OR d.retract_seq > :head) AND d.valid_from <= :valid_at
 )
 """
-_CLAIMED = f"""
+CLAIMED = f"""
 f.seq <= :head AND (f.effect_seq IS NULL OR f.effect_seq > :head)
 AND (f.retract_seq IS NULL OR f.retract_seq > :head) AND (f.forget_seq IS NULL OR f.forget_seq > :head)
 AND {_VALID}
@@ -37,7 +37,7 @@ AND {_VALID}
 _LIVE = f"f.live AND {_VALID}"
 _WAITING = f"f.effect_seq IS NULL AND f.retract_seq IS NULL AND f.forget_seq IS NULL AND {_VALID}"
 _LATER = "FROM facts d WHERE d.supersedes IS NOT NULL AND d.valid_from > :valid_at"
-_NOT_YET_COVERED = f"NOT f.live AND f.root IN (SELECT d.root {_LATER}) AND {_BELIEVED}"
+_NOT_YET_COVERED = f"NOT f.live AND f.root IN (SELECT d.root {_LATER}) AND {BELIEVED}"
 
 APART = 4
 """So few blocks in a row are not worth a question of their own."""
@@ -80,7 +80,7 @@ def as_of(conn: sqlite3.Connection, question: AsOf, now: datetime) -> Page[Fact]
 
 def _spans(conn: sqlite3.Connection, question: AsOf, at: Head, parameters: dict[str, Any]) -> Iterator[Span]:
     """Yield where to look, in the order of the log."""
-    any_of = [f"(({_BELIEVED}) OR ({_CLAIMED}))" if question.include_claimed else _BELIEVED]
+    any_of = [f"(({BELIEVED}) OR ({CLAIMED}))" if question.include_claimed else BELIEVED]
     if at.tx_time is not None and parameters["valid_at"] < format_instant(at.tx_time):
         yield Span(question.after, None, any_of)
     elif question.tx_at is None or head(conn).seq == at.seq:

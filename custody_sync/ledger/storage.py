@@ -16,11 +16,12 @@ from typing import Any, Protocol
 from custody_sync.errors import InvalidInput, LedgerArriving, LedgerError, LedgerMoved, MissingExtra
 from custody_sync.ledger.chain import Prepared
 from custody_sync.ledger.outstanding import OutstandingStorage
-from custody_sync.ledger.questions import Account, AsOf, Compared, Held, Unaccounted, Waiting
+from custody_sync.ledger.questions import Account, AsOf, Compared, Held, Instants, Trail, Unaccounted, Waiting
 from custody_sync.ledger.replaying import Stored
 from custody_sync.ledger.rows import Derived
 from custody_sync.ledger.whereabouts import Whereabouts
-from custody_sync.model import Erasure, Event, Fact, Head, Page, Placement, PlacementState, Standing
+from custody_sync.model import Entry, Erasure, Event, Fact, Head, Page, Placement, PlacementState, Standing
+from custody_sync.recalled import Followed, Link
 from custody_sync.runtime import Runtime
 
 
@@ -186,6 +187,14 @@ class Storage(OutstandingStorage, Protocol):
 
     async def lacking(self, store: str, limit: int, after: int) -> Page[str]:
         """Return the facts believed now of which a store holds no placement, in the order of the log."""
+        ...
+
+    async def follow(self, entries: Sequence[Entry], trail: Trail) -> tuple[Instants, list[Followed]]:
+        """Say of every entry where it leads at two instants, in the order given, of one moment."""
+        ...
+
+    async def links(self, fact_ids: Sequence[str], trail: Trail) -> tuple[Instants, list[tuple[Link, ...]]]:
+        """Return the chain of every fact at two instants, in the order given; none of an unknown one."""
         ...
 
     async def whereabouts(self) -> Whereabouts:

@@ -259,7 +259,7 @@ async def main(job: str, url: str, *arguments: str) -> None:
     if "unprivileged" in options:
         drop_privileges()
     # Racers open first: an open takes longer than a whole race, and they have to meet.
-    meets = name == "race" and "create" not in options
+    meets = name in ("race", "append", "supersede", "note") and "create" not in options
     if not meets:
         wait_for_the_word()
     try:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fix_ledger import ACTOR, START, Child, files_of, open_book
+from fix_ledger import ACTOR, START, Child, files_of, open_book, start
 
 from custody_sync.canonical import canonical
 from custody_sync.errors import LedgerBroken, LedgerBusy, LedgerError
@@ -42,8 +42,7 @@ async def test_four_processes_append_eight_hundred_events_to_one_file(tmp_path: 
     path = tmp_path / "l.db"
     await (await Ledger.open(f"{scheme}:///{path}", create=True)).close()
     children = [Child("append", path, me, 200, scheme=scheme) for me in range(4)]
-    for child in children:
-        child.go()
+    start(children)
     reports = await asyncio.gather(*[asyncio.to_thread(child.report) for child in children])
     told = sorted(tuple(each) for report in reports for each in report["done"])
     log = await log_of(f"{scheme}:///{path}")

@@ -7,7 +7,7 @@ from collections import Counter
 from itertools import pairwise
 from typing import Any
 
-from fix_ledger import Child, check_replay, open_book
+from fix_ledger import Child, check_replay, open_book, start
 
 from custody_sync.ledger import Ledger
 from custody_sync.runtime import Runtime
@@ -21,8 +21,7 @@ async def test_i8_four_processes_append_in_one_order_that_a_reader_sees_as_it_is
     """800 of 800, in one chain; nothing is seen before what came before it."""
     book = await open_book(tmp_path / "none", url=schema_url, runtime=Runtime(), create=True, witness=False)
     children = [Child("append", schema_url, me, 200) for me in range(PROCESSES)]
-    for child in children:
-        await asyncio.to_thread(child.go)
+    await asyncio.to_thread(start, children)
     reports = [asyncio.create_task(asyncio.to_thread(child.report)) for child in children]
     seen: list[int] = []
     heads: list[int] = []
@@ -55,8 +54,7 @@ async def test_l1_of_racing_processes_exactly_one_wins_each_id(schema_url: str) 
     async with await Ledger.open(schema_url, create=True, witness=False):
         pass
     children = [Child("race", schema_url, me, count) for me in range(PROCESSES)]
-    for child in children:
-        child.go()
+    start(children)
     reports = [child.report() for child in children]
     wins = Counter(fact_id for report in reports for fact_id in report["won"])
     assert wins == Counter({f"f{i:04d}": 1 for i in range(count)})
@@ -70,8 +68,7 @@ async def test_l4_one_chain_built_by_four_processes_never_forks(schema_url: str,
     book = await open_book(tmp_path / "none", url=schema_url, runtime=Runtime(), witness=False)
     first = await book.add("s", "p", valid_from=book.ledger.now())
     children = [Child("supersede", schema_url, me, 10) for me in range(PROCESSES)]
-    for child in children:
-        child.go()
+    start(children)
     assert [child.report()["done"] for child in children] == [10] * PROCESSES
     events = [row["event"] for row in await book.export()]
     await book.ledger.close()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fix_ledger import Child, open_book
+from fix_ledger import Child, open_book, start
 
 from custody_sync.errors import LedgerBusy
 from custody_sync.ledger import Ledger, sqlite_files
@@ -24,8 +24,7 @@ PROCESSES = 8
 def together(job: str, path: Path, arguments: list[tuple[object, ...]]) -> list[dict[str, Any]]:
     """Run processes that start at the same moment."""
     children = [Child(job, path, *each) for each in arguments]
-    for child in children:
-        child.go()
+    start(children)
     return [child.report() for child in children]
 
 

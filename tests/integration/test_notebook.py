@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from fix_custody import LATER, error_of
-from fix_ledger import ACTOR, Book, Child
+from fix_ledger import ACTOR, Book, Child, start
 from fix_notebook import ScopedStore
 
 from custody_sync import AsyncCoordinator
@@ -140,8 +140,7 @@ async def test_of_racing_processes_one_names_each_scope(book: Book, ledger_url: 
     """Four processes that claim the same keys at once hear the same values, and each claim is one's."""
     await book.ledger.close()
     children = [Child("note", ledger_url, me, 40) for me in range(4)]
-    for child in children:
-        child.go()
+    start(children)
     reports = [child.report()["stands"] for child in children]
     assert all(report == reports[0] for report in reports)
     assert len(reports[0]) == 40

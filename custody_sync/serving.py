@@ -1,0 +1,202 @@
+"""What a coordinator serves: facts that a store's search leads to, and all there is on one property.
+
+The half of the coordinator that an application reads through. It records nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from custody_sync.canonical import check_instant, check_name, check_optional, check_text
+from custody_sync.errors import ClosedError, InvalidInput
+from custody_sync.ledger import Ledger
+from custody_sync.model import Capability
+from custody_sync.recall import Keep, Question, Recall, Unlabelled
+from custody_sync.recalled import Belief, Budget, Card, RecallResult
+from custody_sync.runtime import Runtime
+from custody_sync.signals.operations import traced
+from custody_sync.stores import Gate
+
+LARGEST_K = 1000
+PAGE = 1000
+
+
+class AsyncServing:
+    """Recalls; `AsyncCoordinator` is one."""
+
+    ledger: Ledger
+    _runtime: Runtime
+    _gates: Mapping[str, Gate]
+    _closed: bool
+
+    @traced("recall")
+    async def recall(
+        self,
+        query: str,
+        *,
+        k: int = 10,
+        spaces: Sequence[str] | None = None,
+        valid_at: datetime | None = None,
+        tx_at: datetime | None = None,
+        include_claimed: bool = False,
+        with_history: bool = False,
+        store: str | None = None,
+        unlabelled: Unlabelled = "drop",
+        budget: Budget | None = None,
+        keep: Keep | None = None,
+    ) -> RecallResult:
+        """Search a store and return only what the ledger believes, with the ledger's texts.
+
+        The store is asked first and the ledger after it answered, so what was forgotten or superseded
+        before this began is not served, whatever the store's index still has. A hit on any link of a
+        chain leads to the link that is believed, once. The store is asked for more until there are `k`
+        facts or it has no more.
+
+        Args:
+            query: what the store searches for.
+            k: at most so many facts, up to 1,000.
+            spaces: only facts of these spaces, as the ledger has them; None is all.
+            valid_at: what was true then; an aware instant, now by default.
+            tx_at: what the ledger knew then; an aware instant, now by default.
+            include_claimed: also adopted facts that nobody has confirmed.
+            with_history: each fact with the chain of those it corrected.
+            store: which store to search; the first that can be searched by default.
+            unlabelled: entries that the ledger has no fact for are dropped and counted, shown apart, or
+                refused.
+            budget: limits of characters and time.
+            keep: leaves out facts for which it returns False.
+
+        Raises:
+            InvalidInput: an argument, or no store can be searched.
+            StoreError: the store did not answer.
+            UnlabelledEntries: with `unlabelled="refuse"`.
+        """
+        self._check_open()
+        question = Question(
+            query=_read_query(query),
+            k=_read_k(k),
+            spaces=_read_spaces(spaces),
+            valid_at=None if valid_at is None else check_instant(valid_at, "valid_at"),
+            tx_at=None if tx_at is None else check_instant(tx_at, "tx_at"),
+            include_claimed=include_claimed,
+            with_history=with_history,
+            unlabelled=_read_policy(unlabelled),
+            budget=_read_budget(budget),
+            keep=keep,
+        )
+        return await Recall(self.ledger, self._searched(store), question).run()
+
+    @traced("card")
+    async def card(
+        self,
+        subject: str,
+        predicate: str,
+        *,
+        space: str | None = None,
+        valid_at: datetime | None = None,
+        tx_at: datetime | None = None,
+    ) -> tuple[Card, ...]:
+        """Return what is believed of one property, what was first stated, and everything in between.
+
+        One card a space, in order of space; none where nothing was ever stated. Facts of which an
+        erasure took the identity are on none.
+
+        Args:
+            subject: what it is about.
+            predicate: which property.
+            space: only there; every space by default.
+            valid_at: what was true then.
+            tx_at: what the ledger knew then.
+        """
+        self._check_open()
+        check_name(subject, "subject"), check_name(predicate, "predicate"), check_optional(space, "space")
+        ids: dict[str, list[str]] = {}
+        after: int | None = None
+        while True:
+            page = await self.ledger.accounts(space=space, subject=subject, limit=PAGE, after=after)
+            for account in page:
+                if account.predicate == predicate and not account.identity_gone:
+                    ids.setdefault(account.space, []).append(account.fact_id)
+            if (after := page.next) is None:
+                break
+        return tuple([await self._card_of(where, ids[where], valid_at, tx_at) for where in sorted(ids)])
+
+    async def _card_of(
+        self, space: str, fact_ids: list[str], valid_at: datetime | None, tx_at: datetime | None
+    ) -> Card:
+        at, chains = await self.ledger.links(fact_ids, valid_at=valid_at, tx_at=tx_at)
+        links = {link.fact.fact_id: link for chain in chains for link in chain}
+        chain = sorted(links.values(), key=lambda link: link.fact.seq or 0)
+        first = chain[0].fact if chain else None
+        return Card(
+            space=space,
+            subject=first.subject if first else "",
+            predicate=first.predicate if first else "",
+            current=tuple(link.fact for link in chain if link.belief is Belief.BELIEVED),
+            original=first,
+            chain=tuple(chain),
+            valid_at=at.valid_at,
+            head=at.head,
+        )
+
+    def _searched(self, store: str | None) -> Gate:
+        can = [gate for gate in self._gates.values() if gate.can(Capability.SEARCH)]
+        if store is None:
+            if not can:
+                raise InvalidInput(field="store", problem="none that is configured can be searched")
+            return can[0]
+        for gate in can:
+            if gate.name == store:
+                return gate
+        problem = "cannot be searched" if store in self._gates else "is no configured store"
+        raise InvalidInput(field="store", problem=f"{store!r} {problem}")
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError(what="the coordinator")
+
+
+def _read_query(query: object) -> str:
+    text = check_text(query, "query")
+    if not text.strip():
+        raise InvalidInput(field="query", problem="must not be empty")
+    return text
+
+
+def _read_k(k: object) -> int:
+    if type(k) is not int or not 1 <= k <= LARGEST_K:
+        raise InvalidInput(field="k", problem=f"must be a whole number from 1 to {LARGEST_K}")
+    return k
+
+
+def _read_spaces(spaces: object) -> tuple[str, ...] | None:
+    if spaces is None:
+        return None
+    if isinstance(spaces, str) or not isinstance(spaces, Sequence) or not spaces:
+        raise InvalidInput(field="spaces", problem="must be a list of spaces, or None for all")
+    return tuple(dict.fromkeys(check_name(space, "spaces") for space in spaces))
+
+
+def _read_policy(policy: Unlabelled) -> Unlabelled:
+    if policy not in ("drop", "show", "refuse"):
+        raise InvalidInput(field="unlabelled", problem="must be 'drop', 'show' or 'refuse'")
+    return policy
+
+
+def _read_budget(budget: Budget | None) -> Budget:
+    if budget is None:
+        return Budget()
+    if not isinstance(budget, Budget):
+        raise InvalidInput(field="budget", problem=f"must be a Budget, not {type(budget).__name__}")
+    for name in ("characters", "per_fact"):
+        size = getattr(budget, name)
+        if size is not None and (type(size) is not int or size < 1):
+            raise InvalidInput(field=f"budget.{name}", problem="must be a whole number above zero")
+    seconds = budget.seconds
+    if seconds is not None and (isinstance(seconds, bool) or not 0 < seconds < float("inf")):
+        raise InvalidInput(field="budget.seconds", problem="must be seconds above zero")
+    return budget
+
+
+__all__ = ["AsyncServing"]
