@@ -38,7 +38,12 @@ class LoopThread:
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end and return its result; an interrupt cancels it first."""
-        future = self._submit(coroutine)
+        try:
+            self.refuse_inside_loop()
+        except BaseException:
+            coroutine.close()
+            raise
+        future = self.submit(coroutine)
         try:
             return future.result()
         except CancelledError:
@@ -50,9 +55,9 @@ class LoopThread:
             future.cancel()
             raise
 
-    def _submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Start a coroutine for a caller that need not block, one in a loop of its own included."""
         try:
-            self.refuse_inside_loop()
             if self._pid != os.getpid():
                 raise ClosedError(what=f"{self._used} of the parent process, after a fork,")
             with self._lock:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -151,6 +152,14 @@ class Coordinator(Mending):
             problem = f"must be what a call of an async method returns, not {type(coroutine).__name__}"
             raise InvalidInput(field="coroutine", problem=problem)
         return self._thread.run(coroutine)
+
+    def do(self, work: Callable[[AsyncCoordinator], Coroutine[Any, Any, T]]) -> T:
+        """Run work with the asynchronous coordinator underneath, in its loop, and return its result."""
+        return self._thread.run(work(self._custody))
+
+    def start(self, work: Callable[[AsyncCoordinator], Coroutine[Any, Any, T]]) -> Future[T]:
+        """Start such work and return at once; a running event loop may wait for it with `wrap_future`."""
+        return self._thread.submit(work(self._custody))
 
     def write(
         self,
