@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
@@ -17,87 +18,82 @@ from typing import Annotated, Any
 
 import typer
 
-from custody_sync.cli.adopt import adopt
-from custody_sync.cli.backfill import backfill
-from custody_sync.cli.confirm import confirm
-from custody_sync.cli.contract import contract
-from custody_sync.cli.demo import demo
-from custody_sync.cli.expire import expire
-from custody_sync.cli.forget import forget
-from custody_sync.cli.history import history
-from custody_sync.cli.hold import hold, release
-from custody_sync.cli.importing import import_
-from custody_sync.cli.init import init
 from custody_sync.cli.journal import is_wanted, journal
-from custody_sync.cli.ledger import head_of_ledger, verify_ledger
-from custody_sync.cli.ledger_moving import copy_ledger, export_ledger, import_ledger
 from custody_sync.cli.output import Output, abandon, prepare_streams
 from custody_sync.cli.problems import Interrupted, OutsideProblem, UnexpectedProblem, UsageProblem
-from custody_sync.cli.read import read
-from custody_sync.cli.reconcile import reconcile
-from custody_sync.cli.repair import repair
-from custody_sync.cli.retract import retract
 from custody_sync.cli.sentences import ended, keeping_passwords, outside
-from custody_sync.cli.status import status
-from custody_sync.cli.stores import stores
-from custody_sync.cli.verify import verify
-from custody_sync.cli.where import where
-from custody_sync.cli.write import write
 from custody_sync.errors import CustodyError
 
-COMMANDS: dict[str, Callable[..., int]] = {
-    "init": init,
-    "write": write,
-    "import": import_,
-    "read": read,
-    "history": history,
-    "where": where,
-    "confirm": confirm,
-    "retract": retract,
-    "hold": hold,
-    "release": release,
-    "forget": forget,
-    "expire": expire,
-    "adopt": adopt,
-    "backfill": backfill,
-    "repair": repair,
-    "reconcile": reconcile,
-    "verify": verify,
-    "status": status,
-    "stores": stores,
-    "contract": contract,
-    "demo": demo,
+COMMANDS: Mapping[str, str] = {
+    "init": "init.init",
+    "write": "write.write",
+    "import": "importing.import_",
+    "read": "read.read",
+    "history": "history.history",
+    "where": "where.where",
+    "confirm": "confirm.confirm",
+    "retract": "retract.retract",
+    "hold": "hold.hold",
+    "release": "hold.release",
+    "forget": "forget.forget",
+    "expire": "expire.expire",
+    "adopt": "adopt.adopt",
+    "backfill": "backfill.backfill",
+    "repair": "repair.repair",
+    "reconcile": "reconcile.reconcile",
+    "verify": "verify.verify",
+    "status": "status.status",
+    "stores": "stores.stores",
+    "contract": "contract.contract",
+    "demo": "demo.demo",
 }
+"""Each command's function, in a module of `custody_sync.cli` that is loaded when it is needed."""
 
-GROUPS: dict[str, dict[str, Callable[..., int]]] = {
+GROUPS: Mapping[str, Mapping[str, str]] = {
     "ledger": {
-        "verify": verify_ledger,
-        "head": head_of_ledger,
-        "export": export_ledger,
-        "import": import_ledger,
-        "copy": copy_ledger,
+        "verify": "ledger.verify_ledger",
+        "head": "ledger.head_of_ledger",
+        "export": "ledger_moving.export_ledger",
+        "import": "ledger_moving.import_ledger",
+        "copy": "ledger_moving.copy_ledger",
     },
 }
 _ABOUT = {"ledger": "Check the ledger itself, and move it."}
 
-# Markup stays off: it would eat the brackets of custody-sync[mem0] out of a help text.
-app = typer.Typer(
-    name="custody-sync",
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-for _name, _command in COMMANDS.items():
-    app.command(_name)(_command)
-for _noun, _commands in GROUPS.items():
-    _group = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
-    for _name, _command in _commands.items():
-        _group.command(_name)(_command)
-    app.add_typer(_group, name=_noun, help=_ABOUT[_noun])
+
+def application(named: str | None = None) -> typer.Typer:
+    """Return the command line; of one that names a command no other command is loaded.
+
+    To load them all takes several times as long as most of them run.
+    """
+    # Markup stays off: it would eat the brackets of custody-sync[mem0] out of a help text.
+    app = typer.Typer(
+        name="custody-sync",
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback(invoke_without_command=True)(_root)
+    is_known = named in COMMANDS or named in GROUPS
+    for name, place in COMMANDS.items():
+        if name == named or not is_known:
+            app.command(name)(_load(place))
+    for noun, commands in GROUPS.items():
+        if noun == named or not is_known:
+            group = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+            for name, place in commands.items():
+                group.command(name)(_load(place))
+            app.add_typer(group, name=noun, help=_ABOUT[noun])
+    return app
 
 
-@app.callback(invoke_without_command=True)
+def _load(place: str) -> Callable[..., int]:
+    module, _, name = place.partition(".")
+    command: Callable[..., int] = getattr(import_module(f"custody_sync.cli.{module}"), name)
+    return command
+
+
 def _root(
     context: typer.Context,
     show_version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
@@ -143,7 +139,9 @@ def _named(args: Sequence[str]) -> str:
 def _run_command(args: Sequence[str]) -> int:
     try:
         prepare_streams()
-        status: Any = app(args=list(args), prog_name="custody-sync", standalone_mode=False)
+        status: Any = application(args[0] if args else None)(
+            args=list(args), prog_name="custody-sync", standalone_mode=False
+        )
         sys.stdout.flush()
     except (KeyboardInterrupt, typer.Abort):
         return _failed(Interrupted(), args)

@@ -10,7 +10,7 @@ import pytest
 import typer.main
 from fix_cli import Cli
 
-from custody_sync.cli.main import COMMANDS, GROUPS, app, run_command
+from custody_sync.cli.main import COMMANDS, GROUPS, application, run_command
 from custody_sync.cli.sentences import discreet
 
 SECRET = "S3CR'ET-é"
@@ -18,7 +18,7 @@ URL = f"postgresql://u:{SECRET}@127.0.0.1:1/d//b"
 
 
 def _commands() -> Iterator[tuple[list[str], Any]]:
-    group: Any = typer.main.get_command(app)
+    group: Any = typer.main.get_command(application())
     yield [], group
     for name in COMMANDS:
         yield [name], group.commands[name]

@@ -9,7 +9,7 @@ from typing import Any
 
 import typer.main
 
-from custody_sync.cli.main import COMMANDS, GROUPS, app
+from custody_sync.cli.main import COMMANDS, GROUPS, application
 from custody_sync.settings import load_settings
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
@@ -23,7 +23,7 @@ def _reference() -> str:
 
 def _commands() -> dict[str, Any]:
     """Return every command by all of its words."""
-    group: Any = typer.main.get_command(app)
+    group: Any = typer.main.get_command(application())
     found = {name: group.commands[name] for name in COMMANDS}
     for noun, verbs in GROUPS.items():
         found |= {f"{noun} {verb}": group.commands[noun].commands[verb] for verb in verbs}
@@ -65,7 +65,7 @@ def test_the_reference_is_what_the_commands_say() -> None:
 def test_every_status_of_the_page_is_in_the_help() -> None:
     """`--help` names each exit status that the page lists."""
     listed = re.findall(r"^\| (\d+) \|", PAGE.read_text(), re.MULTILINE)
-    said = inspect.cleandoc(typer.main.get_command(app).help or "")
+    said = inspect.cleandoc(typer.main.get_command(application()).help or "")
     assert len(listed) == 7
     assert {number for number in listed if not re.search(rf"\b{number} \w", said)} == set()
 

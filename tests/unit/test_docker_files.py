@@ -13,7 +13,7 @@ import typer.main
 import yaml
 from fix_docker import DOCKER, JOBS, PROGRAM, command_lines, container, documents
 
-from custody_sync.cli.main import app
+from custody_sync.cli.main import application
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (DOCKER / "Dockerfile").read_text()
@@ -29,7 +29,7 @@ def instructions() -> list[tuple[str, str]]:
 def test_every_command_line_is_one_of_ours(place: str) -> None:
     """The real command line parses each, and each job leaves metrics that a collector finds."""
     args = command_lines()[place]
-    group: Any = typer.main.get_command(app)
+    group: Any = typer.main.get_command(application())
     context = group.make_context("custody-sync", list(args), resilient_parsing=False)
     verb, command, rest = group.resolve_command(context, list(args))
     parsed = command.make_context(verb, list(rest), parent=context).params

@@ -20,7 +20,7 @@ import pytest
 import typer
 
 from custody_sync import errors
-from custody_sync.cli.main import app
+from custody_sync.cli.main import application
 from custody_sync.errors import InvalidInput
 from custody_sync.settings import load_settings
 from custody_sync.testing import RULES, MemoryStore, check_store
@@ -237,7 +237,7 @@ def test_the_errors_of_the_guide_exist() -> None:
 def test_a_command_of_the_pages_parses(line: str) -> None:
     """Each `custody-sync` line is accepted by the real command line, options and all."""
     words = shlex.split(line.partition(" > ")[0], comments=True)[1:]
-    command: Any = typer.main.get_command(app)
+    command: Any = typer.main.get_command(application())
     while hasattr(command, "commands"):
         name = words.pop(0) if words else ""
         assert name in command.commands, f"{line}: there is no command {name!r}"
