@@ -2,7 +2,8 @@
 
 Proofs want a crowd (C-33 and later), troubles a service that fails (C-50), and stories a coordinator, a
 ledger and hundreds of entries (C-70). A variant differs from its store in a client or an option, which the
-rules before these try on each of them; CUSTODY_SYNC_FULL=1 tries everything on all.
+rules before these try on each of them; CUSTODY_SYNC_FULL=1 tries everything on all, and with as many
+entries as the public suite takes.
 """
 
 from __future__ import annotations
@@ -11,6 +12,12 @@ import os
 import re
 
 import pytest
+
+from custody_sync.testing.contract import StoreHooks
+
+FULL = bool(os.environ.get("CUSTODY_SYNC_FULL"))
+if not FULL:
+    StoreHooks.many = 334
 
 VARIANTS = {
     "TestApplicationsTable",
@@ -39,7 +46,7 @@ _LONG = re.compile(r"test_c(3[3-9]|[4-8]\d)_")
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the long rules of variants unless everything was asked for."""
-    if os.environ.get("CUSTODY_SYNC_FULL"):
+    if FULL:
         return
     out = [item for item in items if _is_on_request(item)]
     if out:

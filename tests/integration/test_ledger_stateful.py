@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
@@ -35,7 +36,7 @@ def ops_of(*kinds: str) -> st.SearchStrategy[Op]:
 OP = ops_of(*KINDS)
 QUESTIONS = ("as_of", "past", "fact", "lists", "unaccounted", "compare", "known", "export")
 LEASE = timedelta(minutes=1)
-STORIES, PARTS = 200, 4
+STORIES, PARTS = 200 if os.environ.get("CUSTODY_SYNC_FULL") else 60, 4
 """How many stories there are, and in how many tests, so that they can be told on several processors."""
 
 
