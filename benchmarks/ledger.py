@@ -35,7 +35,7 @@ from custody_sync import Ledger
 STORES: dict[str, type[Store]] = {"sqlite": SqliteStore, "jsonl": JsonlStore, "postgres": PostgresStore}
 SIZES = (10_000, 100_000)
 MOST = 1_000_000
-QUICK = 800
+QUICK = 1_500
 SLACK = 1.5
 """A larger ledger's pages are in fewer of the machine's caches; a scan would be far beyond it."""
 FLAT_MB = 8
