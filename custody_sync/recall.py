@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from itertools import groupby
 from typing import Literal, NamedTuple
 
-from custody_sync.errors import UnlabelledEntries
+from custody_sync.errors import StoreError, UnlabelledEntries
 from custody_sync.ledger import Ledger
+from custody_sync.ledger.answers import NO_EVENT
 from custody_sync.ledger.questions import Instants
 from custody_sync.model import Entry, Fact, Hit
 from custody_sync.recalled import (
@@ -28,8 +28,8 @@ from custody_sync.recalled import (
     RecallResult,
     RecallStatus,
 )
-from custody_sync.shown import Spoiled, read_entry
-from custody_sync.stores import Gate
+from custody_sync.shown import Spoiled, read_page
+from custody_sync.stores import Gate, describe
 
 Unlabelled = Literal["drop", "show", "refuse"]
 Keep = Callable[[Fact], bool]
@@ -37,6 +37,7 @@ Keep = Callable[[Fact], bool]
 MOST = 10_000
 """A store is asked for no more than so many entries."""
 GROWTH = 4
+PAGE = 1000
 MARK = "…"
 """What a text ends with that was cut."""
 
@@ -46,6 +47,7 @@ _WHY = {
     Belief.BELIEVED: Dropped.FORGOTTEN,
     **{belief: Dropped(belief.value) for belief in Belief if belief.value in set(Dropped)},
 }
+_CUT_SHORT = (RecallStatus.BUDGET_SPENT, RecallStatus.BUDGET_TOO_SMALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +81,8 @@ class Sifted:
     seen: int = 0
     live: list[tuple[Served, Fact]] = field(default_factory=list)
     dropped: Counter[Dropped] = field(default_factory=Counter)
+    filtered: set[str] = field(default_factory=set)
+    """The facts that the caller's own filter leaves out."""
     unlabelled: list[Entry] = field(default_factory=list)
 
 
@@ -95,6 +99,11 @@ class Recall:
         self._ledger = ledger
         self._gate = gate
         self._question = question
+        # Before the first answer nothing of the ledger was read.
+        self._sifted: Sifted | None = None
+        self._hits: list[Recalled] = []
+        self._status = RecallStatus.SHORT
+        self._notes: list[str] = []
 
     async def run(self) -> RecallResult:
         """Ask for more and more until there are enough facts, the store has no more, or time is over.
@@ -103,76 +112,103 @@ class Recall:
             StoreError: the store did not answer.
             UnlabelledEntries: it served what nobody stands behind, and that is to be refused.
         """
-        sifted, status = await self._search()
-        if self._question.unlabelled == "refuse" and sifted.unlabelled:
-            raise UnlabelledEntries(store=self._gate.name, count=len(sifted.unlabelled))
-        hits, status = self._within_budget(sifted, status)
-        return RecallResult(
-            hits=tuple(await self._with_history(hits, sifted.at)),
-            status=status,
-            store=self._gate.name,
-            seen=sifted.seen,
-            valid_at=sifted.at.valid_at,
-            head=sifted.at.head,
-            dropped={reason: sifted.dropped[reason] for reason in Dropped if sifted.dropped[reason]},
-            unlabelled=tuple(sifted.unlabelled) if self._question.unlabelled == "show" else (),
-            notes=self._notes(sifted, status),
-        )
-
-    async def _search(self) -> tuple[Sifted, RecallStatus]:
-        question, size = self._question, self._question.k + min(self._question.k, 32)
-        seconds = question.budget.seconds
-        ends = None if seconds is None else asyncio.get_running_loop().time() + seconds
-        sifted: Sifted | None = None
+        limit = asyncio.timeout(self._question.budget.seconds)
         try:
-            async with asyncio.timeout_at(ends):
-                while True:
-                    hits = await self._gate.search(question.query, size, question.spaces)
-                    before = -1 if sifted is None else sifted.seen
-                    sifted = await self._sift(hits)
-                    if len(sifted.live) >= question.k:
-                        return sifted, RecallStatus.FULL
-                    if len(hits) < size or len(hits) <= before or size >= MOST:
-                        return sifted, await self._ended(sifted)
-                    size = min(size * GROWTH, MOST)
+            async with limit:
+                sifted = await self._search()
+                if self._question.with_history and self._hits:
+                    await self._add_history(sifted.at)
         except TimeoutError:
-            return sifted or await self._sift([]), RecallStatus.TIMED_OUT
+            if not limit.expired():
+                raise
+            self._notes.append("the time was over before everything was asked")
+            if self._status not in _CUT_SHORT:
+                self._status = RecallStatus.TIMED_OUT
+        return self._result()
 
-    async def _ended(self, sifted: Sifted) -> RecallStatus:
-        """Tell whether the ledger has more than the store served, for whatever reason."""
+    async def _search(self) -> Sifted:
+        question, size = self._question, self._first_size()
+        while True:
+            try:
+                served = await self._gate.search(question.query, size, question.spaces)
+            except StoreError as error:
+                if self._sifted is None:
+                    raise
+                # Many refuse a large number; what they served before stands.
+                problem = f"{self._gate.name} did not answer when it was asked for {size} entries"
+                self._notes.append(f"{problem} ({describe(error)})")
+                served = []
+            else:
+                self._sifted = await self._sift(served)
+            if self._is_settled(self._sifted):
+                return self._sifted
+            if len(served) < size:
+                if not await self._has_more(self._sifted):
+                    self._status = RecallStatus.EXHAUSTED
+                return self._sifted
+            if size >= MOST:
+                return self._sifted
+            size = min(size * GROWTH, MOST)
+
+    def _first_size(self) -> int:
+        """Return how many entries are enough for `k` facts, as a rule.
+
+        A store that keeps superseded entries serves about as many of them; any other has few that lead
+        to nothing.
+        """
+        k = self._question.k
+        return k + (k if self._gate.keeps else max(2, k // 8))
+
+    def _is_settled(self, sifted: Sifted) -> bool:
+        """Choose what is served of an answer, and tell whether a larger one could add nothing to it."""
+        over = self._choose(sifted)
+        if over is not None:
+            self._status = over
+        elif len(self._hits) == self._question.k:
+            self._status = RecallStatus.FULL
+        return self._status is not RecallStatus.SHORT
+
+    async def _has_more(self, sifted: Sifted) -> bool:
+        """Tell whether the ledger believes more facts here than the store led to, for whatever reason."""
         question, at = self._question, sifted.at
-        enough = len(sifted.live) + sifted.dropped[Dropped.FILTERED]
-        believed = 0
+        known, believed = len(sifted.live) + len(sifted.filtered), 0
         for space in question.spaces or (None,):
-            page = await self._ledger.as_of(
-                space=space,
-                valid_at=at.valid_at,
-                tx_at=at.head.tx_time,
-                include_claimed=question.include_claimed,
-                limit=min(enough + 1 - believed, MOST),
-            )
-            believed += len(page)
-            if believed > enough:
-                return RecallStatus.SHORT
-        return RecallStatus.EXHAUSTED
+            after: int | None = None
+            while True:
+                page = await self._ledger.as_of(
+                    space=space,
+                    valid_at=at.valid_at,
+                    tx_at=at.head.tx_time,
+                    include_claimed=question.include_claimed,
+                    limit=min(known + 1 - believed, PAGE),
+                    after=after,
+                )
+                believed += sum(not fact.forgotten for fact in page)
+                if believed > known:
+                    return True
+                if (after := page.next) is None:
+                    break
+        return False
+
+    # --- what an answer leads to ------------------------------------------------------------
 
     async def _sift(self, hits: Sequence[object]) -> Sifted:
         """Join what a store served to the ledger, in one question."""
         question = self._question
-        rows = [self._read(hit) for hit in hits]
-        ours = [row for row in rows if row is not None and self._may_be_ours(row.entry)]
+        rows = self._read(hits)
+        ours = [row for row in rows if self._may_be_ours(row.entry)]
         at, led = await self._ledger.follow(
             [row.entry for row in ours],
             valid_at=question.valid_at,
             tx_at=question.tx_at,
             include_claimed=question.include_claimed,
         )
-        sifted = Sifted(at, len(rows))
-        sifted.dropped[Dropped.UNREADABLE] = sum(row is None for row in rows)
-        sifted.dropped[Dropped.OTHER_LEDGER] = len(rows) - len(ours) - sifted.dropped[Dropped.UNREADABLE]
+        sifted = Sifted(at, len(hits))
+        sifted.dropped[Dropped.UNREADABLE] = len(hits) - len(rows)
+        sifted.dropped[Dropped.OTHER_LEDGER] = len(rows) - len(ours)
         facts: set[str] = set()
-        for row, followed in in_order(ours, led):
-            why = self._judge(row.entry, followed, facts)
+        for row, followed in zip(ours, led, strict=True):
+            why = self._judge(row.entry, followed, facts, sifted.filtered)
             if why is not None:
                 sifted.dropped[why] += 1
                 if why is Dropped.UNLABELLED:
@@ -182,47 +218,55 @@ class Recall:
                 sifted.live.append((row, followed.fact))
         return sifted
 
-    def _read(self, hit: object) -> Served | None:
-        if not isinstance(hit, Hit):
-            return None
-        entry = read_entry(hit.entry, self._gate.name)
-        if isinstance(entry, Spoiled):
-            return None
-        is_number = isinstance(hit.score, int | float) and math.isfinite(hit.score)
-        return Served(entry, float(hit.score) if is_number and hit.score is not None else None)
+    def _read(self, hits: Sequence[object]) -> list[Served]:
+        """Return what can be read of an answer, in its order."""
+        shown = [hit if isinstance(hit, Hit) else None for hit in hits]
+        entries = read_page([hit and hit.entry for hit in shown], self._gate.name)
+        rows = [
+            Served(entry, _number(hit.score))
+            for hit, entry in zip(shown, entries, strict=True)
+            if hit is not None and not isinstance(entry, Spoiled)
+        ]
+        return in_order(rows)
 
     def _may_be_ours(self, entry: Entry) -> bool:
         return entry.fact_id is None or entry.ledger_id == self._ledger.ledger_id
 
-    def _judge(self, entry: Entry, followed: Followed, facts: set[str]) -> Dropped | None:
+    def _judge(self, entry: Entry, followed: Followed, facts: set[str], filtered: set[str]) -> Dropped | None:
         """Say why an entry is left out; None where its fact is served."""
         question, fact = self._question, followed.fact
         if entry.fact_id is None and (followed.owner is None or _was_rewritten(entry, followed)):
             return Dropped.UNLABELLED
-        if fact is None or fact.forgotten:
+        if fact is None:
             return _WHY[followed.belief]
+        if fact.forgotten:
+            return Dropped.FORGOTTEN
         if question.spaces is not None and fact.space not in question.spaces:
             return Dropped.OTHER_SPACE
-        if fact.fact_id in facts:
+        if fact.fact_id in facts or fact.fact_id in filtered:
             return Dropped.REPEATED
-        return Dropped.FILTERED if question.keep is not None and not question.keep(fact) else None
+        if question.keep is not None and not question.keep(fact):
+            filtered.add(fact.fact_id)
+            return Dropped.FILTERED
+        return None
 
-    # --- what is left of it -----------------------------------------------------------------
+    # --- what is served of it ---------------------------------------------------------------
 
-    def _within_budget(self, sifted: Sifted, status: RecallStatus) -> tuple[list[Recalled], RecallStatus]:
-        budget, hits = self._question.budget, list[Recalled]()
-        left = budget.characters
-        for row, fact in sifted.live[: self._question.k]:
+    def _choose(self, sifted: Sifted) -> RecallStatus | None:
+        """Take the best facts while there is room; say which limit of the budget ended that, if one did."""
+        budget, self._hits = self._question.budget, []
+        left, best = budget.characters, sifted.live[: self._question.k]
+        for row, fact in best:
             text = fact.text or ""
-            room = min((size for size in (left, budget.per_fact) if size is not None), default=len(text))
-            if len(text) > room and (fact.supersedes is not None or room <= len(MARK)):
-                over = RecallStatus.BUDGET_TOO_SMALL if fact.supersedes else RecallStatus.BUDGET_SPENT
-                sifted.dropped[Dropped.BUDGET] += min(len(sifted.live), self._question.k) - len(hits)
-                return hits, over
+            is_correction = fact.supersedes is not None
+            room = _room(text, left, None if is_correction else budget.per_fact)
+            if len(text) > room and (is_correction or room <= len(MARK)):
+                sifted.dropped[Dropped.BUDGET] = len(best) - len(self._hits)
+                return RecallStatus.BUDGET_TOO_SMALL if is_correction else RecallStatus.BUDGET_SPENT
             cut = len(text) > room
             shown = text[: room - len(MARK)] + MARK if cut else text
             left = None if left is None else left - len(shown)
-            hits.append(
+            self._hits.append(
                 Recalled(
                     fact=fact,
                     text=shown,
@@ -232,36 +276,74 @@ class Recall:
                     cut=cut,
                 )
             )
-        return hits, status
+        return None
 
-    async def _with_history(self, hits: list[Recalled], at: Instants) -> list[Recalled]:
-        if not self._question.with_history or not hits:
-            return hits
-        _, chains = await self._ledger.links(
-            [hit.fact_id for hit in hits], valid_at=at.valid_at, tx_at=at.head.tx_time
+    async def _add_history(self, at: Instants) -> None:
+        ids = [hit.fact_id for hit in self._hits]
+        _, chains = await self._ledger.links(ids, valid_at=at.valid_at, tx_at=at.head.tx_time)
+        self._hits = [replace(hit, history=chain) for hit, chain in zip(self._hits, chains, strict=True)]
+
+    def _result(self) -> RecallResult:
+        question = self._question
+        sifted = self._sifted or Sifted(Instants(NO_EVENT, question.valid_at or self._ledger.now()))
+        if question.unlabelled == "refuse" and sifted.unlabelled:
+            raise UnlabelledEntries(store=self._gate.name, count=len(sifted.unlabelled))
+        return RecallResult(
+            hits=tuple(self._hits),
+            status=self._status,
+            store=self._gate.name,
+            seen=sifted.seen,
+            valid_at=sifted.at.valid_at,
+            head=sifted.at.head,
+            dropped={reason: count for reason in Dropped if (count := sifted.dropped.get(reason))},
+            unlabelled=tuple(sifted.unlabelled) if question.unlabelled == "show" else (),
+            notes=(*self._notes, *self._remarks(sifted)),
         )
-        return [replace(hit, history=chain) for hit, chain in zip(hits, chains, strict=True)]
 
-    def _notes(self, sifted: Sifted, status: RecallStatus) -> tuple[str, ...]:
-        notes = []
-        if count := sifted.dropped[Dropped.UNLABELLED]:
-            entries = "1 entry" if count == 1 else f"{count} entries"
-            notes.append(f"{entries} without a label were left out: run adopt")
-        if status is RecallStatus.SHORT:
-            notes.append("the ledger has more facts here than the store served for this query")
-        return tuple(notes)
+    def _remarks(self, sifted: Sifted) -> list[str]:
+        remarks = []
+        count = sifted.dropped[Dropped.UNLABELLED]
+        if count and self._question.unlabelled == "drop":
+            entries = "1 entry without a label was" if count == 1 else f"{count} entries without a label were"
+            remarks.append(f"{entries} left out: run adopt")
+        if self._status is RecallStatus.SHORT:
+            remarks.append(
+                f"only the first {MOST} entries were looked at"
+                if sifted.seen >= MOST
+                else "the ledger has more facts here than the store served for this query"
+            )
+        return remarks
 
 
-def in_order(rows: Sequence[Served], led: Sequence[Followed]) -> list[tuple[Served, Followed]]:
+def in_order(rows: list[Served]) -> list[Served]:
     """Return what was served in the store's order, and what it scored alike in order of id."""
-    pairs = list(zip(rows, led, strict=True))
-    ordered: list[tuple[Served, Followed]] = []
-    for score, alike in groupby(pairs, key=lambda pair: pair[0].score):
-        group = list(alike)
-        if score is not None:
-            group.sort(key=lambda pair: pair[0].entry.external_id)
-        ordered += group
-    return ordered
+    first = 0
+    for end in range(1, len(rows) + 1):
+        score = rows[first].score
+        if end < len(rows) and score is not None and rows[end].score == score:
+            continue
+        if end - first > 1:
+            rows[first:end] = sorted(rows[first:end], key=_by_id)
+        first = end
+    return rows
+
+
+def _by_id(row: Served) -> tuple[str, str, str]:
+    return row.entry.external_id, row.entry.scope or "", row.entry.fact_id or ""
+
+
+def _number(score: object) -> float | None:
+    """Return a score that can be compared; what a store says instead of one is no score."""
+    if not isinstance(score, int | float) or isinstance(score, bool):
+        return None
+    try:
+        return float(score) if math.isfinite(score) else None
+    except OverflowError:
+        return None
+
+
+def _room(text: str, *limits: int | None) -> int:
+    return min((limit for limit in limits if limit is not None), default=len(text))
 
 
 def _was_rewritten(entry: Entry, followed: Followed) -> bool:

@@ -85,9 +85,10 @@ class RecallStatus(StrEnum):
     EXHAUSTED = "exhausted"
     """Fewer, and there are no more: everything believed in these spaces is in the answer, or was filtered."""
     SHORT = "short"
-    """Fewer, though the ledger has more: the store served no more of them for this query."""
+    """Fewer, though the ledger has more: the store served no more of them for this query, or did not answer
+    when it was asked for more."""
     TIMED_OUT = "timed_out"
-    """The time was over; what was known by then is in the answer."""
+    """The time was over; what was known by then is in the answer. It may lack facts, and histories."""
     BUDGET_SPENT = "budget_spent"
     """The characters were spent before `k` facts were reached."""
     BUDGET_TOO_SMALL = "budget_too_small"
@@ -96,14 +97,17 @@ class RecallStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """How much an answer may be: characters of all texts together and of each, and seconds.
+    """How much an answer may be; None is no limit.
 
-    None is no limit. A fact that corrects another is never cut.
+    The best facts come first, and none that is worse takes the place of one that does not fit.
     """
 
     characters: int | None = None
+    """Of the texts of all facts together; values and histories are not counted."""
     per_fact: int | None = None
+    """To which each text is cut, the mark included; a fact that corrects another is never cut."""
     seconds: float | None = None
+    """For the store's answers and the ledger's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,12 +182,12 @@ class RecallResult:
     status: RecallStatus
     store: str
     seen: int
-    """How many entries the store served in all."""
+    """How many entries the store served, the last time it was asked."""
     valid_at: datetime
     head: Head
-    """Up to which event the ledger was read."""
+    """Up to which event the ledger was read; place 0 where time was over before that."""
     dropped: Mapping[Dropped, int] = field(default_factory=dict)
-    """What else it served, by reason; what is not in here has count 0."""
+    """What it served and is left out, by reason; what is not in here has count 0."""
     unlabelled: tuple[Entry, ...] = ()
     """With `unlabelled="show"`: what the store served that nobody stands behind."""
     notes: tuple[str, ...] = ()

@@ -63,9 +63,9 @@ class AsyncServing:
             with_history: each fact with the chain of those it corrected.
             store: which store to search; the first that can be searched by default.
             unlabelled: entries that the ledger has no fact for are dropped and counted, shown apart, or
-                refused.
+                refused. In which space one belongs nobody knows.
             budget: limits of characters and time.
-            keep: leaves out facts for which it returns False.
+            keep: leaves out facts for which it returns False; called once a fact and answer of the store.
 
         Raises:
             InvalidInput: an argument, or no store can be searched.
@@ -83,7 +83,7 @@ class AsyncServing:
             with_history=with_history,
             unlabelled=_read_policy(unlabelled),
             budget=_read_budget(budget),
-            keep=keep,
+            keep=_read_keep(keep),
         )
         return await Recall(self.ledger, self._searched(store), question).run()
 
@@ -141,6 +141,7 @@ class AsyncServing:
         )
 
     def _searched(self, store: str | None) -> Gate:
+        check_optional(store, "store")
         can = [gate for gate in self._gates.values() if gate.can(Capability.SEARCH)]
         if store is None:
             if not can:
@@ -193,10 +194,19 @@ def _read_budget(budget: Budget | None) -> Budget:
         size = getattr(budget, name)
         if size is not None and (type(size) is not int or size < 1):
             raise InvalidInput(field=f"budget.{name}", problem="must be a whole number above zero")
-    seconds = budget.seconds
-    if seconds is not None and (isinstance(seconds, bool) or not 0 < seconds < float("inf")):
+    if budget.seconds is not None and not _are_seconds(budget.seconds):
         raise InvalidInput(field="budget.seconds", problem="must be seconds above zero")
     return budget
+
+
+def _are_seconds(said: object) -> bool:
+    return isinstance(said, int | float) and not isinstance(said, bool) and 0 < said < float("inf")
+
+
+def _read_keep(keep: Keep | None) -> Keep | None:
+    if keep is not None and not callable(keep):
+        raise InvalidInput(field="keep", problem=f"must be callable, not {type(keep).__name__}")
+    return keep
 
 
 __all__ = ["AsyncServing"]

@@ -14,6 +14,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from itertools import islice
 from typing import Any, Literal, TypeVar
 
 from custody_sync.calling import NOT_A_STORES, Caller, Deadlines, code_of, describe
@@ -246,10 +247,10 @@ class Gate(Caller):
         return False if self.can(Capability.FIND) else None
 
     async def search(self, query: str, k: int, spaces: Sequence[str] | None = None) -> list[Hit]:
-        """Return the store's own best hits."""
+        """Return the store's own best hits, as many as were asked for at most."""
 
         async def call() -> list[Hit]:
-            return list(await self.store.search(query, k, spaces))
+            return list(islice(await self.store.search(query, k, spaces), k))
 
         return await self._ask("search", self._deadlines.question, call)
 
