@@ -161,6 +161,9 @@ class Caller:
         if operation in ("put", "put_many") and isinstance(error, InvalidInput | InvalidStore | LedgerError):
             error.__cause__ = error.__context__ = None
             return error.with_traceback(None)
+        if operation == "search" and isinstance(error, InvalidStore):
+            error.__cause__ = error.__context__ = None
+            return error.with_traceback(None)
         if operation == "list" and isinstance(error, InvalidStore):
             # Nothing was sent, and only the adapter's own words say what to do.
             return StoreRefused(store=self.name, operation=operation, cause=str(error.fields["problem"]))

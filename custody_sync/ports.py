@@ -21,6 +21,8 @@ ANOTHER_LEDGER: Final = "LabelOfAnotherLedger"
 """The cause of a `NoProof` about an entry whose label names another ledger."""
 NO_LABEL: Final = "LabelGone"
 """The cause of a `NoProof` about an id whose entry has no label, and maybe a text that is not ours."""
+NO_TEXT: Final = "TextNotGiven"
+"""The cause of a `NoProof` of a store that has to search for the text: with it, it is asked again."""
 
 
 class Whose(StrEnum):
@@ -345,6 +347,7 @@ def capabilities(store: object) -> dict[Capability, Support]:
 __all__ = [
     "ANOTHER_LEDGER",
     "NO_LABEL",
+    "NO_TEXT",
     "Clock",
     "Executor",
     "FaultHook",

@@ -20,7 +20,7 @@ from custody_sync.faultpoints import FaultPoint
 from custody_sync.finishing import together
 from custody_sync.ledger import Ledger, Remove
 from custody_sync.model import ERASED_ID, Capability, Entry, Outcome, Placement, PlacementState
-from custody_sync.ports import ANOTHER_LEDGER, NO_LABEL
+from custody_sync.ports import ANOTHER_LEDGER, NO_LABEL, NO_TEXT
 from custody_sync.results import Removal
 from custody_sync.runtime import Runtime
 from custody_sync.stores import Gate, describe
@@ -334,12 +334,13 @@ class Remover:
             gone = await gate.is_gone(entry)
         except NoProof as error:
             cause = str(error.fields["cause"])
-            if cause == NO_LABEL and entry.text is None:
-                # Only its text tells whether it is the entry that was adopted.
+            if cause in (NO_LABEL, NO_TEXT) and entry.text is None:
+                # Only its text tells whether it is the entry that was adopted, or finds it at all.
                 with contextlib.suppress(CustodyError):
                     if was := await self._text_of(entry.fact_id or ""):
                         outcome, detail = await self._question(gate, replace(entry, text=was))
-                        return outcome, STRIPPED if outcome is Outcome.STILL_INDEXED else detail
+                        stripped = cause == NO_LABEL and outcome is Outcome.STILL_INDEXED
+                        return outcome, STRIPPED if stripped else detail
             if cause in _NOT_OURS:
                 return Outcome.FAILED, _NOT_OURS[cause]
             return Outcome.UNVERIFIED, f"{PROVES_NOTHING} ({describe(error)})"

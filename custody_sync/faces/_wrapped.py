@@ -1,0 +1,195 @@
+"""What a wrapped object does, once for both of its faces: work for an asynchronous coordinator."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Generic, TypeAlias, TypedDict, TypeVar
+
+from custody_sync.adapters.calls import CallStore, Found, Id, metadata_of, value_of
+from custody_sync.canonical import check_name, check_text, check_value
+from custody_sync.coordinator import AsyncCoordinator
+from custody_sync.errors import InvalidInput
+from custody_sync.faces._bridge import Work
+from custody_sync.model import FREE_TEXT_PREDICATE, Entry, Fact, Json, PlacementState
+from custody_sync.recall import Keep, Unlabelled
+from custody_sync.recalled import Budget, Recalled, RecallResult
+from custody_sync.results import ForgetResult, RepairResult, WriteResult
+
+R = TypeVar("R")
+Pending: TypeAlias = Callable[[WriteResult | ForgetResult], object]
+
+log = logging.getLogger("custody_sync.faces")
+
+_DELETED = "deleted by the application"
+_SWEPT = "asked for by the application"
+
+
+class RecallOptions(TypedDict, total=False):
+    """What `recall` of a wrapped object takes; see `AsyncCoordinator.recall`."""
+
+    k: int
+    spaces: Sequence[str] | None
+    valid_at: datetime | None
+    tx_at: datetime | None
+    include_claimed: bool
+    with_history: bool
+    unlabelled: Unlabelled
+    budget: Budget | None
+    keep: Keep | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place(Generic[R]):
+    """In which store and space a face works, for whom, and how it shows what it found."""
+
+    store: CallStore
+    space: str
+    actor: str
+    show: Callable[[Found], R]
+    receipt_id: str | None = None
+    on_pending: Pending | None = None
+
+    def speaking(self, actor: str, receipt_id: str | None) -> Place[R]:
+        """Return the same for somebody else."""
+        checked = None if receipt_id is None else check_name(receipt_id, "receipt_id")
+        return replace(self, actor=check_name(actor, "actor"), receipt_id=checked)
+
+    def within(self, space: str) -> Place[R]:
+        """Return the same for another space."""
+        return replace(self, space=check_name(space, "space"))
+
+    # --- work -------------------------------------------------------------------------------
+
+    def adding(
+        self,
+        text: str,
+        metadata: Mapping[str, Json] | None,
+        supersedes: Id | None,
+        idempotency_key: str | None,
+    ) -> Work[Id | list[Id]]:
+        """Check and copy what is to be remembered, and return the work of writing it."""
+        if not check_text(text, "text").strip():
+            raise InvalidInput(field="text", problem="must not be empty")
+        value = value_of(text, _copied(metadata))
+
+        async def work(custody: AsyncCoordinator) -> Id | list[Id]:
+            before = None if supersedes is None else await self._behind(custody, supersedes)
+            if supersedes is not None and before is None:
+                problem = f"nothing that is believed in {self.space!r} stands under that id"
+                raise InvalidInput(field="supersedes", problem=problem)
+            written = await custody.write(
+                value=value,
+                text=text,
+                space=self.space,
+                subject=before.subject if before else self.space,
+                predicate=before.predicate if before else FREE_TEXT_PREDICATE,
+                supersedes=before.fact_id if before else None,
+                actor=self.actor,
+                receipt_id=self.receipt_id,
+                idempotency_key=idempotency_key,
+            )
+            self._tell(written)
+            ids = [self.store.ids.read(one) for one in written.placements.get(self.store.name, ())]
+            return ids[0] if len(ids) == 1 else ids
+
+        return work
+
+    def searching(self, query: str, k: int, keep: Keep | None) -> Work[list[R]]:
+        """Return the work of a search in this space."""
+
+        async def work(custody: AsyncCoordinator) -> list[R]:
+            recalled = await custody.recall(query, k=k, spaces=[self.space], keep=keep, store=self.store.name)
+            return [self.show(await self._found(custody, hit)) for hit in recalled.hits]
+
+        return work
+
+    def recalling(self, query: str, options: RecallOptions) -> Work[RecallResult]:
+        """Return the work of a recall from this store, in this space unless others are named."""
+        told: RecallOptions = {"spaces": [self.space], **options}
+
+        async def work(custody: AsyncCoordinator) -> RecallResult:
+            return await custody.recall(query, store=self.store.name, **told)
+
+        return work
+
+    def deleting(self, given: Id) -> Work[bool]:
+        """Return the work of forgetting what stands under an id, and what it replaced."""
+
+        async def work(custody: AsyncCoordinator) -> bool:
+            fact = await self._behind(custody, given, also_ended=True)
+            if fact is None:
+                return False
+            _, ((*chain,),) = await custody.ledger.links([fact.fact_id])
+            results = []
+            # The oldest first: whoever is interrupted finds the last one still there, and deletes it again.
+            for link in chain:
+                if not link.fact.forgotten or link.fact.fact_id == fact.fact_id:
+                    results.append(
+                        await custody.forget(
+                            link.fact.fact_id, actor=self.actor, reason=_DELETED, receipt_id=self.receipt_id
+                        )
+                    )
+                    self._tell(results[-1])
+            return all(result.complete for result in results)
+
+        return work
+
+    def repairing(self, dry_run: bool, reason: str | None) -> Work[RepairResult]:
+        """Return the work of a sweep."""
+
+        async def work(custody: AsyncCoordinator) -> RepairResult:
+            return await custody.repair(
+                actor=self.actor, reason=reason or _SWEPT, dry_run=dry_run, receipt_id=self.receipt_id
+            )
+
+        return work
+
+    # --- from an id to its fact, and back -----------------------------------------------------
+
+    async def _behind(self, custody: AsyncCoordinator, given: Id, *, also_ended: bool = False) -> Fact | None:
+        """Return the fact of this space that an id leads to, as the ledger has it, whoever wrote it."""
+        entry = Entry(store=self.store.name, external_id=self.store.ids.write(given))
+        _, (followed,) = await custody.ledger.follow([entry], include_claimed=also_ended)
+        fact = followed.fact
+        if fact is None and also_ended and followed.owner is not None:
+            fact = await custody.ledger.get(followed.owner)
+        return fact if fact is not None and fact.space == self.space else None
+
+    async def _found(self, custody: AsyncCoordinator, hit: Recalled) -> Found:
+        """Return a hit with the ledger's text and metadata, under an id of the very fact."""
+        external_id = hit.external_id
+        if hit.fact.supersedes is not None:
+            # What the store served may be an entry of what this fact replaced.
+            rows = await custody.ledger.placements(hit.fact_id)
+            held = [row for row in rows if (row.store, row.state) == (hit.store, PlacementState.HELD)]
+            if held and external_id not in {row.external_id for row in held}:
+                external_id = held[0].external_id
+        return Found(self.store.ids.read(external_id), hit.text, hit.score, metadata_of(hit.fact))
+
+    def _tell(self, result: WriteResult | ForgetResult) -> None:
+        """Say so where a store may still hold what is gone; nobody is served it."""
+        if result.complete:
+            return
+        log.warning("a removal is recorded and not yet verified in every store: run repair")
+        if self.on_pending is None:
+            return
+        try:
+            self.on_pending(result)
+        except Exception as error:
+            # What was done is recorded; the caller's own function does not make it undone.
+            log.warning("on_pending raised %s", type(error).__name__)
+
+
+def _copied(metadata: Mapping[str, Any] | None) -> dict[str, Json]:
+    if not isinstance(metadata, Mapping | None):
+        raise InvalidInput(field="metadata", problem=f"must be a dict, not {type(metadata).__name__}")
+    copied: dict[str, Json] = {}
+    for key, value in (metadata or {}).items():
+        copied[check_text(key, "metadata key")] = check_value(value, f"metadata[{key!r}]")
+    return copied
+
+
+__all__ = ["Pending", "Place", "RecallOptions"]
