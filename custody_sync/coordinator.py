@@ -120,6 +120,11 @@ class AsyncCoordinator(AsyncMending):
         self._closed = True
         await self._finishing.wait()
 
+    @property
+    def runtime(self) -> Runtime:
+        """Where its time, ids, chance and sleep come from."""
+        return self._runtime
+
     # --- stores first -----------------------------------------------------------------------
 
     @traced("write")

@@ -1,0 +1,98 @@
+"""A LangGraph filter over the ledger's values: numbers are compared as numbers, whatever the store does."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from custody_sync.canonical import check_value
+from custody_sync.errors import InvalidInput
+from custody_sync.model import Json
+
+_ORDER: Mapping[str, Callable[[Any, Any], bool]] = {
+    "$gt": operator.gt,
+    "$gte": operator.ge,
+    "$lt": operator.lt,
+    "$lte": operator.le,
+}
+_EQUAL = ("$eq", "$ne")
+
+
+def check_filter(condition: object) -> dict[str, Json]:
+    """Return a private copy of a filter.
+
+    Raises:
+        InvalidInput: it is no dictionary, names an operator that there is not, or compares by size
+            with something that is neither a number nor a text.
+    """
+    if condition is None:
+        return {}
+    if not isinstance(condition, Mapping):
+        raise InvalidInput(field="filter", problem=f"must be a dict, not {type(condition).__name__}")
+    copied = check_value(dict(condition), "filter")
+    if not isinstance(copied, dict):  # a dictionary stays one
+        return {}
+    for wanted in copied.values():
+        _check(wanted)
+    return copied
+
+
+def matches(value: Mapping[str, Json], condition: Mapping[str, Json]) -> bool:
+    """Tell whether a value has everything that a checked filter asks for; a missing field counts as null."""
+    return all(_fits(value.get(key), wanted) for key, wanted in condition.items())
+
+
+def _check(wanted: Json) -> None:
+    if isinstance(wanted, list):
+        for item in wanted:
+            _check(item)
+    elif isinstance(wanted, dict) and not _has_operators(wanted):
+        for item in wanted.values():
+            _check(item)
+    elif isinstance(wanted, dict):
+        for name, bound in wanted.items():
+            if name not in _ORDER and name not in _EQUAL:
+                known = ", ".join((*_EQUAL, *_ORDER))
+                raise InvalidInput(field="filter", problem=f"has no operator {name!r}; there are {known}")
+            if name in _ORDER and not (_is_number(bound) or isinstance(bound, str)):
+                raise InvalidInput(field="filter", problem=f"{name} needs a number or a text to compare with")
+
+
+def _fits(value: Json, wanted: Json) -> bool:
+    if isinstance(wanted, dict) and _has_operators(wanted):
+        return all(_holds(value, name, bound) for name, bound in wanted.items())
+    if isinstance(wanted, dict):
+        return isinstance(value, dict) and all(_fits(value.get(key), item) for key, item in wanted.items())
+    if isinstance(wanted, list):
+        same_size = isinstance(value, list) and len(value) == len(wanted)
+        return isinstance(value, list) and same_size and all(map(_fits, value, wanted))
+    return _same(value, wanted)
+
+
+def _holds(value: Json, name: str, bound: Json) -> bool:
+    if name in _EQUAL:
+        return _same(value, bound) is (name == "$eq")
+    alike = (_is_number(value) and _is_number(bound)) or (isinstance(value, str) and isinstance(bound, str))
+    return alike and _ORDER[name](value, bound)
+
+
+def _same(value: Json, wanted: Json) -> bool:
+    """Compare as JSON does: 1 is 1.0, and neither is true."""
+    if isinstance(value, dict) and isinstance(wanted, dict):
+        return value.keys() == wanted.keys() and all(_same(value[key], wanted[key]) for key in wanted)
+    if isinstance(value, list) and isinstance(wanted, list):
+        return len(value) == len(wanted) and all(map(_same, value, wanted))
+    return isinstance(value, bool) is isinstance(wanted, bool) and value == wanted
+
+
+def _is_number(value: Json) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _has_operators(wanted: Mapping[str, Json]) -> bool:
+    return any(name.startswith("$") for name in wanted)
+
+
+__all__ = ["check_filter", "matches"]
