@@ -8,7 +8,7 @@ hidden is not gone (https://docs.mem0.ai/platform/features/dream).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -16,7 +16,7 @@ from custody_sync.adapters._failures import paged, translated
 from custody_sync.adapters._mem0_clients import NotJson, decoded, is_blocking
 from custody_sync.adapters._mem0_pages import Page, each_once, page_of
 from custody_sync.adapters._mem0_place import project_of
-from custody_sync.adapters._mem0_rows import Row, is_of, metadata_of, read_row, rows_of, text_of
+from custody_sync.adapters._mem0_rows import Row, added, is_of, metadata_of, read_row, rows_of, text_of
 from custody_sync.adapters._shared import OneLoop, WorkerThreads
 from custody_sync.errors import NoProof, StoreError, StoreRefused, StoreThrottled, StoreUnavailable
 from custody_sync.model import Capability, Entry, Label, Level, Support
@@ -88,6 +88,15 @@ class Hosted:
         if not self._finds_by_label:
             await self._check_found(label)
         return external_id
+
+    async def infer(self, messages: Sequence[Any], **options: Any) -> list[str]:
+        """Let the service make memories of messages; return the ids of those that it added, once it has."""
+        answer = await self._ask("infer", "add", list(messages), infer=True, **options)
+        try:
+            async with asyncio.timeout(self._patience):
+                return added(await self._results(answer))
+        except TimeoutError:
+            raise self._unavailable("infer", "PENDING") from None
 
     async def delete(self, external_id: str) -> None:
         """Delete one row; never its links, which are memories of their own."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,7 @@ from custody_sync.adapters._failures import translated
 from custody_sync.adapters._mem0_clients import is_blocking
 from custody_sync.adapters._mem0_engines import Engine, engine_of
 from custody_sync.adapters._mem0_place import collection_of
-from custody_sync.adapters._mem0_rows import Row, metadata_of, read_row, read_time, rows_of
+from custody_sync.adapters._mem0_rows import Row, added, metadata_of, read_row, read_time, rows_of
 from custody_sync.adapters._shared import WorkerThreads
 from custody_sync.errors import NoProof, StoreRefused, StoreUnavailable
 from custody_sync.model import Capability, Entry, Label, Level, Support
@@ -84,6 +84,10 @@ class Local:
                 return rows[0].external_id
             problem = self._unavailable("put", "NoResult")
         raise problem
+
+    async def infer(self, messages: Sequence[Any], **options: Any) -> list[str]:
+        """Let the model make memories of messages and return the ids of those that it added."""
+        return added(await self._ask("infer", "add", list(messages), infer=True, **options))
 
     async def delete(self, external_id: str) -> None:
         """Delete one row; an unknown one is a `ValueError`, and so is much else."""

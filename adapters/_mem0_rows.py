@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
@@ -68,6 +68,10 @@ class Backend(Protocol):
 
     async def add(self, text: str, user_id: str, label: Label) -> str:
         """Store one text verbatim with its label and return its id, once it is certain."""
+        ...
+
+    async def infer(self, messages: Sequence[Any], **options: Any) -> list[str]:
+        """Let the model make memories of messages and return the ids of those that it added."""
         ...
 
     async def get(self, operation: str, external_id: str) -> Row | None:
@@ -140,6 +144,14 @@ def read_row(raw: object) -> Row | None:
 
 def _number(raw: object) -> float | None:
     return float(raw) if isinstance(raw, int | float) else None
+
+
+def added(results: object) -> list[str]:
+    """Return the ids of what an inference added; other events are of memories that were there before."""
+    found = results.get("results") if isinstance(results, Mapping) else results
+    rows = [raw for raw in found if isinstance(raw, Mapping)] if isinstance(found, list) else []
+    ids = [raw.get("id") for raw in rows if raw.get("event", "ADD") == "ADD"]
+    return [external_id for external_id in ids if isinstance(external_id, str) and is_id(external_id)]
 
 
 def text_of(raw: Mapping[str, Any]) -> str | None:

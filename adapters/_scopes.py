@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar
 
 from custody_sync.errors import InvalidInput
@@ -15,8 +16,16 @@ V = TypeVar("V")
 _SPACE = "{space}"
 _REMEMBERED = 16_384
 
-Scoping: TypeAlias = "str | Callable[[Fact], str]"
-"""A fixed value, a template such as `"{space}"`, or a function of the fact."""
+
+@dataclass(frozen=True, slots=True)
+class PerSpace:
+    """A function of the space: unlike one of the fact, it says where a search in a space has to look."""
+
+    of_space: Callable[[str], str]
+
+
+Scoping: TypeAlias = "str | PerSpace | Callable[[Fact], str]"
+"""A fixed value, a template such as `"{space}"`, or a function of the space or of the fact."""
 
 
 class OncePerFact(Generic[V]):
@@ -60,7 +69,8 @@ class Scope:
         self.field = field
         self._encode = encode
         self._function = OncePerFact(self._asker(scoping)) if callable(scoping) else None
-        self._template = None if callable(scoping) else check_template(field, scoping)
+        self._per_space = scoping.of_space if isinstance(scoping, PerSpace) else None
+        self._template = None if callable(scoping) else check_template(field, _template_of(scoping))
 
     @property
     def fixed(self) -> str | None:
@@ -84,18 +94,22 @@ class Scope:
 
     def _asker(self, function: Callable[[Fact], object]) -> Callable[[Fact], str]:
         def ask(fact: Fact) -> str:
-            value = function(fact)
-            if not isinstance(value, str) or not value.strip():
-                problem = "the function must return a text that is not empty"
-                raise InvalidInput(field=self.field, problem=problem)
-            return self._encode(value)
+            return self._encode(self._checked(function(fact)))
 
         return ask
+
+    def _checked(self, value: object) -> str:
+        if not isinstance(value, str) or not value.strip():
+            problem = "the function must return a text that is not empty"
+            raise InvalidInput(field=self.field, problem=problem)
+        return value
 
     def of_space(self, space: str) -> str:
         """Return the value for a space under the template."""
         if self._template is None:
             raise InvalidInput(field=self.field, problem="a function of the fact has no value for a space")
+        if self._per_space is not None:
+            return self._encode(self._checked(self._per_space(space)))
         return self._encode(fill(self._template, space))
 
     def among(self, spaces: Sequence[str] | None) -> list[str] | None:
@@ -131,6 +145,10 @@ class LooseNotes:
             self._held.pop(key, None)
 
 
+def _template_of(scoping: str | PerSpace) -> str:
+    return _SPACE if isinstance(scoping, PerSpace) else scoping
+
+
 def check_template(field: str, template: object) -> str:
     """Refuse a scope that is not a text or has a placeholder other than `{space}`."""
     if not isinstance(template, str) or not template:
@@ -150,4 +168,4 @@ def fill(template: str, space: str) -> str:
     return template.replace(_SPACE, space)
 
 
-__all__ = ["LooseNotes", "OncePerFact", "Scope", "Scoping", "check_template", "fill", "is_fixed"]
+__all__ = ["LooseNotes", "OncePerFact", "PerSpace", "Scope", "Scoping", "check_template", "fill", "is_fixed"]

@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import Executor
+from typing import Any
 
 from custody_sync.adapters._mem0_clients import Client, Kind, kind_of
 from custody_sync.adapters._mem0_hosted import Hosted
 from custody_sync.adapters._mem0_local import Local
 from custody_sync.adapters._mem0_place import Place
 from custody_sync.adapters._mem0_rows import Backend, Holder, Row, encoded, holder_of, is_id, metadata_of
-from custody_sync.adapters._scopes import Scope, Scoping
+from custody_sync.adapters._scopes import PerSpace, Scope, Scoping
 from custody_sync.adapters._shared import WorkerThreads
 from custody_sync.errors import InvalidInput, NoProof, StoreRefused
 from custody_sync.model import Capability, Entry, Fact, Hit, Label, Limits, Support
@@ -35,8 +36,8 @@ class Mem0Store:
     Args:
         client: A `MemoryClient`, `AsyncMemoryClient`, `Memory` or `AsyncMemory` of mem0ai 2.0.15 or newer.
         name: The store's name in a coordinator.
-        user_id: Whose memory a fact is: a fixed value, a template, or a function of the fact. What Mem0
-            refuses in an id is escaped, so every space has one.
+        user_id: Whose memory a fact is: a fixed value, a template, a function of the fact, or `PerSpace` with
+            one of the space. What Mem0 refuses in an id is escaped, so every space has one.
         agent_id: Open source only: written on every row, so that one question reaches all users.
         place: What the ledger calls the project or collection, instead of the name it has by itself: where
             one collection has several addresses, or its rows were moved. Then nobody else checks it.
@@ -126,6 +127,16 @@ class Mem0Store:
         if row is None or cause:
             raise StoreRefused(store=self.name, operation="relabel", cause=cause)
         await self._mem0.relabel(row, written)
+
+    async def infer(self, messages: Sequence[Any], *, user_id: str, **options: Any) -> list[Entry]:
+        """Let Mem0's model make memories of messages, and return them as entries without a label.
+
+        Mem0 writes them before anybody has them on record: whoever calls this adopts what it returns, and
+        after a crash `adopt` finds the rest.
+        """
+        found = await self._mem0.infer(messages, user_id=user_id, **options)
+        rows = [await self._mem0.get("infer", external_id) for external_id in found]
+        return [row.to_entry(self.name) for row in rows if row is not None]
 
     # --- what it can be asked --------------------------------------------------------------
 
@@ -224,4 +235,4 @@ class Mem0Store:
         return [(user, space) for user in users for space in dict.fromkeys(spaces)]
 
 
-__all__ = ["Mem0Store"]
+__all__ = ["Mem0Store", "PerSpace"]

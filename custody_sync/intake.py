@@ -12,7 +12,7 @@ from custody_sync.canonical import check_name, check_reason
 from custody_sync.errors import InvalidInput
 from custody_sync.keeping import AsyncKeeping
 from custody_sync.mended import AdoptResult, BackfillResult, ConfirmManyResult
-from custody_sync.model import Capability, Fact, Provenance
+from custody_sync.model import Capability, Entry, Fact, Provenance
 from custody_sync.placing import Placer
 from custody_sync.ports import Watch
 from custody_sync.proposing import Proposals, read_provenance
@@ -46,6 +46,7 @@ class AsyncIntake(AsyncKeeping):
         provenance: Provenance | str = Provenance.CLAIMED,
         dry_run: bool = True,
         limit: int | None = None,
+        entries: Sequence[Entry] | None = None,
         receipt_id: str | None = None,
         watch: Watch | None = None,
     ) -> AdoptResult:
@@ -62,6 +63,7 @@ class AsyncIntake(AsyncKeeping):
             provenance: `claimed`, or `attested` where you vouch for what the store holds.
             dry_run: only say what would be done.
             limit: the most entries to adopt.
+            entries: only these, as the store just showed them with their texts; it is then not listed.
             receipt_id: the caller's reference.
             watch: told how far it is.
 
@@ -70,7 +72,7 @@ class AsyncIntake(AsyncKeeping):
             LedgerMoved: the ledger goes on in another place.
         """
         gate, mandate = self._gate_of(store), self._mandate(actor, receipt_id)
-        if not gate.can(Capability.LIST_ENTRIES):
+        if entries is None and not gate.can(Capability.LIST_ENTRIES):
             reason = gate.supports[Capability.LIST_ENTRIES].reason
             raise InvalidInput(field="store", problem=f"{store!r} cannot list what it holds ({reason})")
         adopting = Adopting(
@@ -86,7 +88,7 @@ class AsyncIntake(AsyncKeeping):
         )
         most = check_count(limit, "limit", 1)
         await self._check_writable(dry_run)
-        return await adopting.run(dry_run=dry_run, limit=most, watch=watch or _unwatched)
+        return await adopting.run(dry_run=dry_run, limit=most, watch=watch or _unwatched, entries=entries)
 
     @traced("backfill")
     async def backfill(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from custody_sync.mended import AdoptResult, BackfillResult, ConfirmManyResult
-from custody_sync.model import Provenance
+from custody_sync.model import Entry, Provenance
 from custody_sync.ports import Watch
 from custody_sync.repair.adoption import Mapper
 from custody_sync.sync_serving import Serving
@@ -23,6 +23,7 @@ class Intake(Serving):
         provenance: Provenance | str = Provenance.CLAIMED,
         dry_run: bool = True,
         limit: int | None = None,
+        entries: Sequence[Entry] | None = None,
         receipt_id: str | None = None,
         watch: Watch | None = None,
     ) -> AdoptResult:
@@ -35,6 +36,7 @@ class Intake(Serving):
                 provenance=provenance,
                 dry_run=dry_run,
                 limit=limit,
+                entries=entries,
                 receipt_id=receipt_id,
                 watch=watch,
             )

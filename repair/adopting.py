@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -41,7 +41,7 @@ from custody_sync.repair.adoption import Adoption, Mapping, NotMapped
 from custody_sync.repair.labelling import Labeller
 from custody_sync.repair.tally import reason_of
 from custody_sync.runtime import Runtime
-from custody_sync.shown import Circle, Spoiled
+from custody_sync.shown import Circle, Spoiled, read_texts
 from custody_sync.stores import Gate, describe
 
 S = TypeVar("S")
@@ -111,17 +111,20 @@ class Adopting:
         self._limiter = asyncio.Semaphore(CONCURRENCY)
         self._count = AdoptCount()
 
-    async def run(self, *, dry_run: bool, limit: int | None, watch: Watch) -> AdoptResult:
+    async def run(
+        self, *, dry_run: bool, limit: int | None, watch: Watch, entries: Sequence[Entry] | None = None
+    ) -> AdoptResult:
         """Read the store from end to end, a page at a time; what stops it leaves a result as well.
 
         Args:
             dry_run: only say what would become of it.
             limit: the most entries to adopt.
             watch: told after each page.
+            entries: only these, as the store showed them; it is then not listed.
         """
         count, circle = self._count, Circle()
         try:
-            async with aclosing(self._gate.pages(PAGE, texts=True)) as pages:
+            async with aclosing(self._pages(entries)) as pages:
                 async for page in pages:
                     if circle.length_in(page) is not None:
                         count.stopped = CIRCLES
@@ -138,6 +141,15 @@ class Adopting:
         except Unrecorded as settled:
             count.stopped = settled.error.code
         return count.result(self._gate.name, no_labels=self._labeller.unable, dry_run=dry_run)
+
+    async def _pages(self, entries: Sequence[Entry] | None) -> AsyncGenerator[list[Entry | Spoiled]]:
+        if entries is None:
+            async with aclosing(self._gate.pages(PAGE, texts=True)) as pages:
+                async for page in pages:
+                    yield page
+            return
+        for first in range(0, len(entries), PAGE):
+            yield read_texts(entries[first : first + PAGE], self._gate.name)
 
     def _without_label(self, page: Iterable[Entry | Spoiled]) -> list[Entry]:
         """Count a page and return what has nobody's label."""
