@@ -29,6 +29,7 @@ VARIANTS = {
     "TestAsyncZep",
     "TestCogneeStoreInOneDataset",
     "TestCogneeStoreWithoutAccessControl",
+    "TestHostedStore",
     "TestInMemoryStoreInOneNamespace",
     "TestInMemoryStoreWithoutIndex",
     "TestLettaOneArchive",
@@ -36,9 +37,11 @@ VARIANTS = {
     "TestMemoryThatFiltersLate",
     "TestOneUserForAllSpaces",
     "TestPgVectorStoreWithHalfvec",
+    "TestPlainStore",
     "TestPostgresStore",
     "TestSqliteStoreWithIndex",
     "TestStoreWithItsOwnIds",
+    "TestThreeCallables",
     "TestZepAsItIs",
 }
 _LONG = re.compile(r"test_c(3[3-9]|[4-8]\d)_")
