@@ -171,6 +171,8 @@ class Recall:
     async def _has_more(self, sifted: Sifted) -> bool:
         """Tell whether the ledger believes more facts here than the store led to, for whatever reason."""
         question, at = self._question, sifted.at
+        if at.head.tx_time is None:
+            return False
         known, believed = len(sifted.live) + len(sifted.filtered), 0
         for space in question.spaces or (None,):
             after: int | None = None
