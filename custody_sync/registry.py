@@ -44,6 +44,7 @@ class Known:
 known_stores: Mapping[str, Known] = MappingProxyType(
     {
         "cognee": Known("custody_sync.adapters.cognee:CogneeStore", "cognee"),
+        "langchain": Known("custody_sync.adapters.langchain:LangChainStore", "langchain"),
         "langgraph": Known("custody_sync.adapters.langgraph:LangGraphStore", "langgraph"),
         "letta": Known("custody_sync.adapters.letta:LettaStore", "letta"),
         "mem0": Known("custody_sync.adapters.mem0:Mem0Store", "mem0"),

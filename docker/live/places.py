@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-CLIENT = ("--editable", f"{ROOT}[all,test]", "chromadb>=1")
+CLIENT = ("--editable", f"{ROOT}[all,test]", "chromadb>=1", "langchain-chroma>=1", "langchain-qdrant>=1")
 """What talks to the engines: the project with every extra, and the one vector store that is no extra."""
 
 REQUIREMENTS: dict[str, tuple[str, ...]] = {

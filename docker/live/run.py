@@ -39,7 +39,7 @@ class Part:
 
 
 PARTS = {
-    "libraries": Part(("langgraph", "pgvector", "mem0")),
+    "libraries": Part(("langchain", "langgraph", "pgvector", "mem0")),
     "stand-ins": Part(("stand_ins",)),
     "letta": Part(("letta",), "letta", "Letta server"),
     "cognee": Part(("cognee",), "cognee", "Cognee server, one dataset"),

@@ -39,6 +39,7 @@ RUNNABLE = (
 )
 OUTLINED = (
     "docs/stores/cognee.md",
+    "docs/stores/langchain.md",
     "docs/stores/langgraph.md",
     "docs/stores/letta.md",
     "docs/stores/mem0.md",
