@@ -32,6 +32,21 @@ Progress: TypeAlias = Callable[[FactFate], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetManyResult:
+    """What became of facts that were named to be forgotten; a hold keeps its fact, and is named.
+
+    `stopped` is the code of the error that ended the run early: running it again goes on.
+    """
+
+    facts: tuple[FactFate, ...]
+    erasure: Erasure | None
+    """What is left of the values in the ledger's files; None where nothing was erased."""
+    notes: tuple[str, ...]
+    stopped: str | None
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
     """On whose behalf facts are forgotten, why, and how thoroughly."""
 
@@ -220,4 +235,4 @@ class Run:
             self._progress(fact)
 
 
-__all__ = ["Forgetter", "Order", "Progress", "Run"]
+__all__ = ["ForgetManyResult", "Forgetter", "Order", "Progress", "Run"]

@@ -5,20 +5,22 @@ The half of the coordinator that decides on facts already recorded. Ledger first
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from custody_sync.canonical import check_name, check_optional, check_reason
 from custody_sync.errors import InvalidInput, RepairedId, UnknownFact
 from custody_sync.finishing import Finishing
 from custody_sync.following import FollowUp
-from custody_sync.forgetting import Forgetter, Order, Progress, Run
+from custody_sync.forgetting import ForgetManyResult, Forgetter, Order, Progress, Run
 from custody_sync.ledger import Hold, Release
+from custody_sync.ledger.storage import Account
 from custody_sync.model import MAX_SKEW, Fact, Standing, format_instant
 from custody_sync.proposing import read_when
 from custody_sync.recording import Recorder, check_place
 from custody_sync.removal import Mandate
-from custody_sync.results import ExpireResult, ForgetResult, ForgetWhereResult, HoldResult
+from custody_sync.repair.verify import read_fact_ids
+from custody_sync.results import ExpireResult, Fate, ForgetResult, ForgetWhereResult, HoldResult
 from custody_sync.retention import AGES, AgeFrom, Expiry, expire, read_windows
 from custody_sync.serving import AsyncServing
 from custody_sync.signals.operations import traced
@@ -110,9 +112,12 @@ class AsyncKeeping(AsyncServing):
         return await self._held(fact, draft.hold_id)
 
     async def _held(self, fact: Fact, hold_id: str) -> HoldResult:
+        account = await self._account_of(fact)
+        return HoldResult(fact_id=fact.fact_id, hold_id=hold_id, holds=account.holds)
+
+    async def _account_of(self, fact: Fact) -> Account:
         assert fact.seq is not None  # noqa: S101  # it comes from the ledger
-        page = await self.ledger.accounts(limit=1, after=fact.seq - 1)
-        return HoldResult(fact_id=fact.fact_id, hold_id=hold_id, holds=page[0].holds)
+        return (await self.ledger.accounts(limit=1, after=fact.seq - 1))[0]
 
     # --- forgetting -------------------------------------------------------------------------
 
@@ -148,6 +153,58 @@ class AsyncKeeping(AsyncServing):
         await check_place(self.ledger)
         fact = await self._known_fact(fact_id)
         return await self._forgetter.forget(fact, order)
+
+    @traced("forget_many")
+    async def forget_many(
+        self,
+        fact_ids: Sequence[str],
+        *,
+        actor: str,
+        reason: str,
+        digest: str | None = None,
+        identity: bool = False,
+        batch: int = BATCH,
+        receipt_id: str | None = None,
+    ) -> ForgetManyResult:
+        """Forget facts as `forget` does each, and clear the ledger's files once a batch.
+
+        A hold keeps its fact, and is named. Calling it again goes on with what is left.
+
+        Args:
+            fact_ids: the facts.
+            actor: who orders it.
+            reason: why; keep personal data out of it.
+            digest: what may remain of each value: `hmac-sha256`, `sha256` or `none`.
+            identity: also erase subject, predicate, space and reasons.
+            batch: how many facts are taken up between two clearings of the ledger's files.
+            receipt_id: the caller's reference to the order.
+
+        Raises:
+            InvalidInput: an argument; nothing was touched.
+            Refused: one of them is unknown or repaired; nothing was touched.
+            LedgerError: nothing was forgotten. Later, an error ends the run and is named in the result.
+        """
+        self._check_open()
+        order = self._order(actor, receipt_id, check_name(reason, "reason"), digest, identity)
+        named, size = read_fact_ids(fact_ids) or (), _read_batch(batch)
+        await check_place(self.ledger)
+        accounts = [await self._account_of(await self._known_fact(fact_id)) for fact_id in named]
+        run = Run(self._forgetter, order, dry_run=False, progress=None)
+        for start in range(0, len(accounts), size):
+            await run.take(accounts[start : start + size])
+            if run.stopped is not None:
+                break
+        if identity:
+            await run.let_go()
+        held = any(fact.fate is Fate.HELD for fact in run.facts)
+        place = {fact_id: at for at, fact_id in enumerate(named)}
+        return ForgetManyResult(
+            facts=tuple(sorted(run.facts, key=lambda fact: place[fact.fact_id])),
+            erasure=run.erasure,
+            notes=run.notes,
+            stopped=None if run.stopped is None else run.stopped.code,
+            complete=run.forgotten_all and not held,
+        )
 
     @traced("forget_where")
     async def forget_where(

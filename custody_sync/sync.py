@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 
 from custody_sync.coordinator import AsyncCoordinator
 from custody_sync.errors import InvalidInput
-from custody_sync.forgetting import Progress
+from custody_sync.forgetting import ForgetManyResult, Progress
 from custody_sync.keeping import BATCH
 from custody_sync.ledger import Ledger
 from custody_sync.loop_thread import LoopThread
@@ -229,6 +229,22 @@ class Coordinator(Mending):
                 fact_id, actor=actor, reason=reason, digest=digest, identity=identity, receipt_id=receipt_id
             )
         )
+
+    def forget_many(
+        self,
+        fact_ids: Sequence[str],
+        *,
+        actor: str,
+        reason: str,
+        digest: str | None = None,
+        identity: bool = False,
+        batch: int = BATCH,
+        receipt_id: str | None = None,
+    ) -> ForgetManyResult:
+        """Forget facts as `forget` does each; see `AsyncCoordinator.forget_many`."""
+        said: dict[str, Any] = {"digest": digest, "identity": identity, "receipt_id": receipt_id}
+        work = self._custody.forget_many(fact_ids, actor=actor, reason=reason, batch=batch, **said)
+        return self._thread.run(work)
 
     def forget_where(
         self,

@@ -44,6 +44,7 @@ from custody_sync.errors.ledgers import (
 )
 from custody_sync.errors.outside import (
     NoProof,
+    NotForgotten,
     StoreError,
     StoreRefused,
     StoreThrottled,
@@ -129,6 +130,7 @@ __all__ = [
     "NoSuchHold",
     "NotBelieved",
     "NotConfirmed",
+    "NotForgotten",
     "NotPlaced",
     "NotRemoved",
     "OnHold",

@@ -54,3 +54,10 @@ class StoreWriteFailed(CustodyError, Transient):
 
     code = "store_write_failed"
     exit_code = 3
+
+
+class NotForgotten(CustodyError, Transient):
+    """{left} of {found} facts are not forgotten yet ({cause}); the same call goes on with them."""
+
+    code = "not_forgotten"
+    exit_code = 3

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from custody_sync.coordinator import AsyncCoordinator
-from custody_sync.errors import InvalidInput, OnHold
+from custody_sync.errors import InvalidInput, NotForgotten, OnHold
 from custody_sync.faces._mem0_shape import Shown, content_of, is_own
+from custody_sync.forgetting import ForgetManyResult
 from custody_sync.ledger.storage import Account
 from custody_sync.model import FREE_TEXT_PREDICATE, Event, EventKind, Fact, PlacementState
 from custody_sync.recalled import Belief, Link
-from custody_sync.results import ForgetResult
+from custody_sync.results import Fate
 
 REASON = "deleted through the mem0 face"
 """What is on record as the reason of a deletion."""
@@ -107,28 +108,40 @@ async def first_links(custody: AsyncCoordinator, facts: list[Fact]) -> dict[str,
 
 async def forget_memory(
     custody: AsyncCoordinator, memory_id: str, actor: str, receipt_id: str | None
-) -> list[ForgetResult]:
-    """Forget every link of a memory, the newest first, until nobody adds another.
-
-    Killed in between it is gone from every answer already, and the same call goes on.
+) -> list[ForgetManyResult]:
+    """Forget every link of a memory, until nobody adds another; killed in between, the same call goes on.
 
     Raises:
         InvalidInput: there is no such memory, or nothing of it is left to do.
         OnHold: a link is under a hold; nothing was done.
+        NotForgotten: something stopped it.
     """
-    results: list[ForgetResult] = []
+    results: list[ForgetManyResult] = []
+    done: set[str] = set()
     while True:
         chain = await chain_of(custody, memory_id)
-        todo = [] if chain is None else await _todo(custody, chain, {one.fact_id for one in results})
-        if not todo:
+        todo = [] if chain is None else await _todo(custody, chain, done)
+        if chain is None or not todo:
             if results:
                 return results
             raise not_found()
-        if chain is not None and chain.holds and not results:
+        if chain.holds:
             fact_id, holds = next(iter(chain.holds.items()))
             raise OnHold(fact_id=fact_id, holds=holds)
-        for fact_id in todo:
-            results.append(await custody.forget(fact_id, actor=actor, reason=REASON, receipt_id=receipt_id))
+        results.append(await forget_facts(custody, todo, actor, receipt_id))
+        done |= set(todo)
+
+
+async def forget_facts(
+    custody: AsyncCoordinator, fact_ids: list[str], actor: str, receipt_id: str | None
+) -> ForgetManyResult:
+    """Forget facts, or raise what stopped it; what a hold keeps is in the result."""
+    result = await custody.forget_many(fact_ids, actor=actor, reason=REASON, receipt_id=receipt_id)
+    failed = [fact.detail for fact in result.facts if fact.fate is Fate.FAILED]
+    if result.stopped is not None or failed:
+        left = len(fact_ids) - sum(fact.fate is Fate.FORGOTTEN for fact in result.facts)
+        raise NotForgotten(left=left, found=len(fact_ids), cause=result.stopped or failed[0])
+    return result
 
 
 async def _todo(custody: AsyncCoordinator, chain: Chain, done: set[str]) -> list[str]:
@@ -203,4 +216,13 @@ def _told(chain: Chain, event: Event, fact: Fact, kind: str, was: str | None, te
     }
 
 
-__all__ = ["REASON", "Chain", "chain_of", "first_links", "forget_memory", "history_of", "not_found"]
+__all__ = [
+    "REASON",
+    "Chain",
+    "chain_of",
+    "first_links",
+    "forget_facts",
+    "forget_memory",
+    "history_of",
+    "not_found",
+]

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from custody_sync.adapters.mem0 import Mem0Store
-from custody_sync.results import ForgetResult, ForgetWhereResult, WriteResult
+from custody_sync.forgetting import ForgetManyResult
+from custody_sync.results import WriteResult
 from custody_sync.runtime import Runtime
 
 log = logging.getLogger("custody_sync.faces")
 
-Pending: TypeAlias = Callable[[WriteResult | ForgetResult | ForgetWhereResult], object]
+Pending: TypeAlias = Callable[[WriteResult | ForgetManyResult], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +31,7 @@ class View:
     on_pending: Pending | None = None
     runtime: Runtime = field(default_factory=Runtime)
 
-    def tell(self, results: Sequence[WriteResult | ForgetResult | ForgetWhereResult]) -> None:
+    def tell(self, results: Sequence[WriteResult | ForgetManyResult]) -> None:
         """Say once that removals are not verified yet, and hand each such result over.
 
         Mem0's own answers have no room for it. Everything is recorded by then, so nothing may fail.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,22 +17,21 @@ from custody_sync.errors import (
     SupersedeConflict,
 )
 from custody_sync.faces._mem0_asked import Adding, Said, Updating, check_day
-from custody_sync.faces._mem0_chain import REASON, Chain, chain_of, forget_memory, not_found
+from custody_sync.faces._mem0_chain import Chain, chain_of, forget_facts, forget_memory, not_found
 from custody_sync.faces._mem0_scope import Scope, space_of
 from custody_sync.faces._mem0_shape import Content, Shown, content_of, end_of, is_own, read_start, row_of
 from custody_sync.faces._mem0_view import View
-from custody_sync.finishing import together
+from custody_sync.forgetting import ForgetManyResult
 from custody_sync.model import FREE_TEXT_PREDICATE, Entry, Fact
 from custody_sync.recalled import Belief, Link
 from custody_sync.repair import Adoption
-from custody_sync.results import ForgetResult, WriteResult
+from custody_sync.results import Fate, WriteResult
 
 log = logging.getLogger("custody_sync.faces")
 
 _CONFLICTS = 100
 """How often an update begins anew because another one was first."""
 _PAGE = 1000
-_TOGETHER = 8
 
 
 # --- add ------------------------------------------------------------------------------------
@@ -233,42 +231,27 @@ async def delete_all(custody: AsyncCoordinator, view: View, scope: Scope) -> Sho
 
     Raises:
         OnHold: the first of those that a hold keeps; everything else is erased.
-        CustodyError: what stopped it; the same call goes on.
+        NotForgotten: something stopped it.
     """
-    results: list[ForgetResult] = []
-    held: list[OnHold] = []
-    limiter = asyncio.Semaphore(_TOGETHER)
-
-    async def forget(fact: Fact) -> None:
-        async with limiter:
-            try:
-                results.append(
-                    await custody.forget(
-                        fact.fact_id, actor=view.actor, reason=REASON, receipt_id=view.receipt_id
-                    )
-                )
-            except OnHold as hold:
-                held.append(hold)
-
+    results: list[ForgetManyResult] = []
+    after: int | None = None
     try:
-        after: int | None = None
         while True:
             page = await custody.ledger.accounts(space=scope.space, limit=_PAGE, after=after)
             # Whatever its state: superseded, retracted and claimed ones have their texts as well.
             _, chains = await custody.ledger.links([one.fact_id for one in page if not one.forgotten])
             facts = {link.fact.fact_id: link.fact for chain in chains for link in chain}
-            todo = [
-                facts[one.fact_id]
-                for one in page
-                if one.fact_id in facts and _is_in(facts[one.fact_id], scope)
-            ]
-            await together(map(forget, todo))
+            ids = [one.fact_id for one in page if one.fact_id in facts and _is_in(facts[one.fact_id], scope)]
+            if ids:
+                results.append(await forget_facts(custody, ids, view.actor, view.receipt_id))
             if (after := page.next) is None:
                 break
     finally:
         view.tell(results)
-    if held:
-        raise held[0]
+    for result in results:
+        for fact in result.facts:
+            if fact.fate is Fate.HELD:
+                raise OnHold(fact_id=fact.fact_id, holds=fact.holds)
     return {"message": "Memories deleted successfully!"}
 
 

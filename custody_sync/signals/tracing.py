@@ -44,6 +44,7 @@ _OPERATIONS: Mapping[str, str] = {
     "backfill": "create_memory",
     "retract": "delete_memory",
     "forget": "delete_memory",
+    "forget_many": "delete_memory",
     "forget_where": "delete_memory",
     "expire": "delete_memory",
 }

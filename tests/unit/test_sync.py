@@ -20,8 +20,8 @@ from custody_sync.results import Fate
 from custody_sync.testing import MemoryStore, testing_runtime
 
 SURFACE = [
-    "write", "confirm", "retract", "forget", "forget_where", "expire", "hold", "release", "repair", "verify",
-    "close",
+    "write", "confirm", "retract", "forget", "forget_many", "forget_where", "expire", "hold", "release",
+    "repair", "verify", "close",
 ]  # fmt: skip
 
 
