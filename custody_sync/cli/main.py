@@ -29,6 +29,7 @@ COMMANDS: Mapping[str, str] = {
     "write": "write.write",
     "import": "importing.import_",
     "read": "read.read",
+    "recall": "recall.recall",
     "history": "history.history",
     "where": "where.where",
     "confirm": "confirm.confirm",
