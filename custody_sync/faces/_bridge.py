@@ -41,6 +41,7 @@ class Bridge:
         """
         if isinstance(self.custody, AsyncCoordinator):
             raise InsideEventLoop(used=self._face, instead=instead)
+        refuse_inside_loop(self._face, instead)
         return self.custody.do(work)
 
     async def arun(self, work: Work[T]) -> T:
@@ -50,4 +51,13 @@ class Bridge:
         return await asyncio.wrap_future(self.custody.start(work))
 
 
-__all__ = ["Bridge", "Work"]
+def refuse_inside_loop(used: str, instead: str) -> None:
+    """Refuse to block a running event loop, and say what to await there."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise InsideEventLoop(used=used, instead=instead)
+
+
+__all__ = ["Bridge", "Work", "refuse_inside_loop"]
