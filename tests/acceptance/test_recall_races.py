@@ -31,8 +31,10 @@ FULL = bool(os.environ.get("CUSTODY_SYNC_FULL"))
 SECONDS = 60.0 if FULL else 0.5
 READERS, HANDLES, SLOTS, LINKS = 16, 4, 8, 4
 NEVER = math.inf
-PAUSE, BREATH = 0.02, 0.005
-"""Seconds between two corrections and between two answers: readers would leave no time to write."""
+PAUSES = (0.0, 0.01, 0.05, 0.3)
+"""Seconds between two corrections, by slot: some are always under way, some last for many answers."""
+BREATH = 0.005
+"""Seconds between two answers; without it readers leave no time to write."""
 PATIENCE = Patience(questions=2, first_wait=0.001, total=0.01, deletes=1)
 
 
@@ -93,8 +95,7 @@ class Race:
                 )  # fmt: skip
                 self.written[text] = self.ended[live] = time.monotonic()
                 live, fact_id = text, written.fact.fact_id
-                # Long enough for some answers to begin and end while nothing changes.
-                self.stop.wait(PAUSE)
+                self.stop.wait(PAUSES[slot % len(PAUSES)])
             self.ending[live] = time.monotonic()
             assert fact_id is not None
             custody.forget(fact_id, actor="racer", reason="asked to")
