@@ -97,14 +97,14 @@ class CallStore:
         return await self._running.run("put", call, self._added)
 
     def _added(self, given: Any) -> list[str]:
-        # It holds something by now, so whatever is wrong with the answer must not say that it holds nothing.
         parts = given if isinstance(given, list | tuple) else [given]
+        # It holds something by now, so whatever is wrong with the answer must not say that it holds nothing.
         problem = "add_gave_no_id"
-        try:
-            if parts:
+        if parts and not any(part is None or part == "" for part in parts):
+            try:
                 return [self.ids.write(part) for part in parts]
-        except InvalidStore:
-            problem = f"add_gave_an_id_of_type_{type(parts[0]).__name__}"
+            except InvalidStore:
+                problem = f"add_gave_an_id_of_type_{type(parts[0]).__name__}"
         raise StoreUnavailable(store=self.name, operation="put", cause=problem)
 
     async def delete(self, entry: Entry) -> None:

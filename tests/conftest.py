@@ -18,11 +18,13 @@ pytest_plugins = [
     "fix_cut",
     "fix_arenas",
     "fix_mem0",
+    "fix_mem0_face",
     "fix_package",
     "fix_pgvector",
     "fix_postgres",
     "fix_residue",
     "fix_rules",
+    "fix_wrap",
     "fix_zep",
 ]
 

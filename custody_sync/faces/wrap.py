@@ -18,7 +18,7 @@ from custody_sync.adapters.calls import CallStore, Found, Id, Read
 from custody_sync.canonical import check_name
 from custody_sync.coordinator import AsyncCoordinator
 from custody_sync.errors import InvalidInput
-from custody_sync.faces._bridge import Bridge, Work
+from custody_sync.faces._bridge import Bridge, Work, refuse_inside_loop
 from custody_sync.faces._wrapped import Pending, Place, RecallOptions
 from custody_sync.ledger import Ledger
 from custody_sync.model import Json, Limits
@@ -312,6 +312,7 @@ def wrap(
         LedgerError: the ledger cannot be opened.
         InsideEventLoop: called from inside a running event loop: `await awrap(...)`.
     """
+    refuse_inside_loop("wrap", "`await awrap(...)`")
     store, face, url, more = _sorted(search, add, delete, options)
     custody = Coordinator(url, stores=[store], **more)
     try:

@@ -1,0 +1,426 @@
+"""Three callables become a guarded memory: it finds what the ledger believes, whatever the index has."""
+
+from __future__ import annotations
+
+import logging
+import math
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from fakes.plain_index import PlainIndex, Refused, Trouble
+from fix_wrap import Wrap, told
+
+from custody_sync.errors import InvalidInput, InvalidStore, OnHold, StoreUnavailable, StoreWriteFailed
+from custody_sync.faces.wrap import CallStore, Found, Wrapped, wrap
+from custody_sync.model import Capability, Level
+from custody_sync.recalled import Dropped
+from custody_sync.sync import Coordinator
+
+SHOWN = [("text", "score", "metadata"), ("text", "score"), ("text",), ("score",), ()]
+
+
+# --- as before --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shows", SHOWN, ids=lambda shows: "+".join(shows) or "ids")
+def test_whatever_a_search_shows_the_id_leads_to_the_ledger(wrapped: Wrap, shows: tuple[str, ...]) -> None:
+    """Text and metadata come from the ledger, also where a search shows nothing but ids."""
+    memory = wrapped(PlainIndex(shows))
+    black = memory.add("I drink my coffee black", {"lang": "en", "tags": ["drinks"]})
+    memory.add("I live in Lyon")
+    (found,) = memory.search("coffee black", 1)
+    assert (found.id, found.text) == (black, "I drink my coffee black")
+    assert found.metadata == {"lang": "en", "tags": ["drinks"]}
+    assert (found.score is not None) is ("score" in shows)
+
+
+def number(n: int) -> UUID:
+    """Return the n-th UUID."""
+    return UUID(int=n)
+
+
+@pytest.mark.parametrize("make", [int, str, number, "int:{}".format], ids=["int", "str", "UUID", "tagged"])
+def test_ids_stay_what_they_are(wrapped: Wrap, make: Any) -> None:
+    """Ids go in and out in the type that the index has, also through a second process."""
+    index = PlainIndex(number=make)
+    given = wrapped(index).add("a note")
+    assert (type(given), given) == (type(make(1)), make(1))
+    again = wrapped(index)
+    assert [found.id for found in again.search("note")] == [given]
+    assert again.delete(given)
+    assert index.texts() == []
+
+
+def test_ids_may_be_numbers_here_and_texts_there(wrapped: Wrap) -> None:
+    """With `ids=int` a search that shows "1" finds what `add` called 1, and `delete` is given 1."""
+    index = PlainIndex(("text",))
+    memory = wrapped(
+        index, ids=int, search=lambda query, k: [(str(row[0]), row[1]) for row in index.search(query, k)]
+    )
+    given = memory.add("a note")
+    assert memory.search("note")[0].id == given == 1
+    assert memory.delete("1")
+
+
+def test_a_text_in_parts_is_one_memory(wrapped: Wrap) -> None:
+    """Several ids of one text are returned as a list, found once, and removed together."""
+    index = PlainIndex()
+    memory = wrapped(index, add=lambda text, metadata: [index.add(text, metadata) for _ in range(3)])
+    ids = memory.add("a long note")
+    assert ids == [1, 2, 3]
+    assert len(memory.search("note")) == 1
+    assert memory.delete(2)
+    assert index.texts() == []
+
+
+def test_results_are_read_and_shown_in_the_callers_form(wrapped: Wrap) -> None:
+    """`read` takes the caller's own results, `show` gives them back, with the ledger's text."""
+    index = PlainIndex()
+
+    def search(query: str, k: int) -> list[dict[str, Any]]:
+        return [{"key": row[0], "body": row[1].upper()} for row in index.search(query, k)]
+
+    memory = wrapped(
+        index,
+        search=search,
+        read=lambda row: Found(row["key"]),
+        show=lambda found: {"key": found.id, "body": found.text},
+    )
+    memory.add("a note")
+    assert memory.search("note") == [{"key": 1, "body": "a note"}]
+
+
+def test_metadata_reaches_the_index_beside_the_label(wrapped: Wrap) -> None:
+    """`add` is given what was remembered with a text, and seven keys of custody, which win there."""
+    index = PlainIndex()
+    memory = wrapped(index)
+    given = memory.add("a note", {"page": 3, "source": "hr.pdf"})
+    (_, metadata) = index.rows[given]
+    assert (metadata["page"], metadata["source"], metadata["space"]) == (3, "custody-sync", "memories")
+    assert memory.search("note")[0].metadata == {"page": 3, "source": "hr.pdf"}
+
+
+# --- guarded ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shows", SHOWN, ids=lambda shows: "+".join(shows) or "ids")
+def test_what_is_forgotten_is_not_found(wrapped: Wrap, shows: tuple[str, ...]) -> None:
+    """While the index still serves a deleted text, nobody is given it, and the delete is not called done."""
+    index = PlainIndex(shows)
+    pending: list[Any] = []
+    memory = wrapped(index, on_pending=pending.append)
+    given = memory.add("my number is 123-45-6789")
+    memory.add("I live in Lyon")
+    index.lag = math.inf
+    assert memory.delete(given) is False
+    assert [found.text for found in memory.search("my number", 5)] == ["I live in Lyon"]
+    assert [result.complete for result in pending] == [False]
+
+
+def test_a_delete_that_did_nothing_is_seen(wrapped: Wrap, caplog: pytest.LogCaptureFixture) -> None:
+    """An index that says it deleted and did not is found out by its own search; the log has no content."""
+    index = PlainIndex()
+    memory = wrapped(index)
+    given = memory.add("my number is 123-45-6789")
+    index.lies = True
+    with caplog.at_level(logging.WARNING, "custody_sync.faces"):
+        assert memory.delete(given) is False
+    assert index.texts() == ["my number is 123-45-6789"]
+    assert memory.search("number") == []
+    assert [record.message for record in caplog.records] == [
+        "a removal is recorded and not yet verified in every store: run repair"
+    ]
+
+
+def test_c17_equal_texts_are_no_proof(wrapped: Wrap) -> None:
+    """C17: thirteen equal texts, a search that shows ten at most, a delete that did nothing: not verified."""
+    index = PlainIndex(most=10)
+    memory = wrapped(index)
+    ids = [memory.add("the very same note") for _ in range(13)]
+    index.lies = True
+    assert memory.delete(ids[-1]) is False
+
+
+def test_a_removal_is_proved_later_where_it_can_be_looked_up(wrapped: Wrap) -> None:
+    """Without its text only `get` can tell; with it a repair ends what an index that lagged had left."""
+    index = PlainIndex()
+    memory = wrapped(index, get=index.get)
+    given = memory.add("my number is 123-45-6789")
+    index.lag = math.inf
+    assert memory.delete(given) is False
+    index.lag = 0
+    assert memory.repair().repaired[0].outcome == "verified"
+    assert memory.delete(given) is False, "nothing is known of it any more"
+
+
+def test_a_replacement_is_found_in_its_stead(wrapped: Wrap) -> None:
+    """What is superseded leads to what replaced it, under an id that can be deleted, and once."""
+    index = PlainIndex()
+    memory = wrapped(index)
+    lyon = memory.add("I live in Lyon", {"since": 2019})
+    index.lag = math.inf
+    paris = memory.add("I live in Paris", {"since": 2026}, supersedes=lyon)
+    (found,) = memory.search("I live in Lyon", 5)
+    assert (found.id, found.text, found.metadata) == (paris, "I live in Paris", {"since": 2026})
+    with pytest.raises(InvalidInput, match="supersedes: nothing that is believed in 'memories'"):
+        memory.add("I live in Rome", supersedes=99)
+
+
+def test_a_delete_forgets_what_was_replaced_too(wrapped: Wrap) -> None:
+    """The text of every version is erased, not only that of the last one."""
+    index = PlainIndex()
+    memory = wrapped(index)
+    first = memory.add("I live in Lyon")
+    last = memory.add("I live in Paris", supersedes=first)
+    assert memory.delete(last)
+    history = memory.custody.call(memory.custody.ledger.accounts(space="memories"))
+    assert [account.forgotten for account in history] == [True, True]
+    assert (index.texts(), memory.search("live")) == ([], [])
+
+
+def test_what_others_added_is_left_out_and_left_alone(wrapped: Wrap) -> None:
+    """A text that was added past custody is not found, is counted, and survives a repair."""
+    index = PlainIndex()
+    memory = wrapped(index, entries=index.entries)
+    index.add("somebody else's note", {})
+    assert memory.search("note") == []
+    assert memory.recall("note").dropped == {Dropped.UNLABELLED: 1}
+    assert memory.delete(1) is False
+    assert memory.repair().complete
+    assert index.texts() == ["somebody else's note"]
+
+
+def test_spaces_are_kept_apart(wrapped: Wrap) -> None:
+    """A view of another space finds and deletes nothing of this one, whatever the index serves."""
+    index = PlainIndex()
+    ana = wrapped(index).within("user:ana")
+    ben = ana.within("user:ben")
+    of_ana, of_ben = ana.add("my pet is a cat"), ben.add("my pet is a dog")
+    assert [found.id for found in ana.search("my pet", 5)] == [of_ana]
+    assert ben.delete(of_ana) is False
+    with pytest.raises(InvalidInput):
+        ben.add("my pet is a bird", supersedes=of_ana)
+    both = ana.recall("my pet", spaces=["user:ana", "user:ben"])
+    assert len(both.hits) == 2
+    assert (ana.space, ben.space, of_ben) == ("user:ana", "user:ben", 2)
+
+
+def test_a_search_that_takes_spaces_is_given_them(wrapped: Wrap) -> None:
+    """A parameter `spaces` is filled in, and its answer is checked all the same."""
+    index, asked = PlainIndex(), list[Any]()
+
+    def search(query: str, k: int, spaces: list[str] | None) -> Any:
+        asked.append(spaces)
+        return index.search(query, k)
+
+    memory = wrapped(index, search=search)
+    memory.add("a note")
+    memory.within("other").add("a note of another")
+    assert [found.text for found in memory.search("note")] == ["a note"]
+    assert asked[0] == ["memories"]
+
+
+# --- who and what -----------------------------------------------------------------------------
+
+
+def test_another_speaker_is_another_view(wrapped: Wrap) -> None:
+    """`acting_as` says who remembers, with a receipt, and changes nothing for anybody else."""
+    memory = wrapped(PlainIndex(), actor="app")
+    ana = memory.acting_as("user:ana", receipt_id="chat-7")
+    ana.add("a note")
+    memory.add("another one")
+    facts = [hit.fact for hit in memory.recall("note").hits]
+    assert {(fact.actor, fact.receipt_id) for fact in facts} == {("user:ana", "chat-7"), ("app", None)}
+    ana.close()
+    assert memory.search("note"), "closing a view closes nothing"
+
+
+def test_a_repeated_add_is_remembered_once(wrapped: Wrap) -> None:
+    """The same idempotency key answers with the id of the first one."""
+    index = PlainIndex()
+    memory = wrapped(index)
+    assert {memory.add("a note", idempotency_key="k") for _ in range(2)} == {1}
+    assert index.texts() == ["a note"]
+
+
+def test_what_is_held_is_not_deleted(wrapped: Wrap) -> None:
+    """A hold refuses the delete before anything is done."""
+    memory = wrapped(PlainIndex())
+    given = memory.add("a note")
+    memory.custody.hold(memory.recall("note").hits[0].fact_id, actor="legal", reason="a case")
+    with pytest.raises(OnHold):
+        memory.delete(given)
+    assert [found.id for found in memory.search("note")] == [given]
+
+
+def test_a_face_over_a_coordinator_leaves_it_open(tmp_path: Path) -> None:
+    """The store may be one of several; whoever opened the coordinator closes it."""
+    index, other = PlainIndex(), PlainIndex()
+    stores = [
+        CallStore(search=one.search, add=one.add, delete=one.delete, name=name)
+        for name, one in (("notes", index), ("copy", other))
+    ]
+    with Coordinator(f"sqlite:///{tmp_path}/custody.db", create=True, stores=stores) as custody:
+        with Wrapped[Found](custody, stores[1], actor="app") as memory:
+            memory.add("a note")
+            assert memory.search("note")[0].text == "a note"
+        assert index.texts() == other.texts() == ["a note"]
+        assert custody.recall("note").store == "notes"
+        with pytest.raises(InvalidInput, match="must be a CallStore"):
+            Wrapped(custody, index)  # type: ignore[arg-type]  # it is what this is about
+
+
+# --- what does not fit ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (None, "it gave None where a list of results belongs"),
+        ("text", "it gave a str where a list of results belongs"),
+        ({"ids": [[1]]}, "it gave a dict where a list of results belongs"),
+        ([("a", 0.9)], "the text of a result is of type float"),
+        (["a text"], "a result is of type str"),
+        ([(None, "a text")], "an id must be a text that is not empty"),
+    ],
+)
+def test_a_search_that_does_not_fit_is_named(wrapped: Wrap, answer: Any, said: str) -> None:
+    """It is one sentence that says what to do, never an empty answer that looks complete."""
+    memory = wrapped(PlainIndex(), search=lambda query, k: answer)
+    with pytest.raises(InvalidStore, match=said) as refused:
+        memory.search("secret question")
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("answer", "cause"),
+    [
+        (None, "add_gave_no_id"),
+        ([], "add_gave_no_id"),
+        ("", "add_gave_no_id"),
+        (1.5, "add_gave_an_id_of_type_float"),
+    ],
+)
+def test_an_add_without_an_id_is_no_confirmation(wrapped: Wrap, answer: Any, cause: str) -> None:
+    """Nothing is remembered, and the error says where something may be left."""
+    memory = wrapped(PlainIndex(), add=lambda text, metadata: answer)
+    with pytest.raises(StoreWriteFailed, match=cause) as failed:
+        memory.add("a note")
+    assert failed.value.fields["left"] == ["memories"]
+    assert memory.search("note") == []
+
+
+@pytest.mark.parametrize("verb", ["add", "search", "delete"])
+def test_the_text_of_an_error_is_never_kept(
+    wrapped: Wrap, verb: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What a callable raises may quote a memory: its type and status are all that is kept of it."""
+    index = PlainIndex()
+    results: list[Any] = []
+    memory = wrapped(index, on_pending=results.append)
+    given = memory.add("a note")
+    index.before = Trouble(Refused("quoting 123-45-6789", 503), verbs=(verb,))
+    said: list[str] = []
+    try:
+        done = {
+            "add": lambda: memory.add("another"),
+            "search": lambda: memory.search("note"),
+            "delete": lambda: memory.delete(given),
+        }[verb]()
+        said.append(repr(done))
+    except (StoreUnavailable, StoreWriteFailed) as failed:
+        said += [str(failed), repr(failed), repr(failed.__cause__), repr(failed.__context__)]
+    assert verb == "delete" or "Refused 503" in said[0]
+    said += [repr(results), caplog.text]
+    said += [path.read_bytes().decode("latin-1") for path in tmp_path.iterdir()]
+    assert not [text for text in said if "123-45" in text]
+
+
+def test_an_add_that_fails_after_the_fact_is_never_found(wrapped: Wrap) -> None:
+    """An answer that was lost leaves a text that no search gives, and the error says so."""
+    index = PlainIndex()
+    memory = wrapped(index)
+    index.after = Trouble(ConnectionResetError("quoted"), 1, verbs=("add",))
+    with pytest.raises(StoreWriteFailed) as failed:
+        memory.add("a note")
+    assert failed.value.fields["left"] == ["memories"]
+    assert (index.texts(), memory.search("note")) == (["a note"], [])
+
+
+def test_an_unknown_id_is_deleted_already(wrapped: Wrap) -> None:
+    """A delete that raises for an id that is gone has done its work, and the search proves it."""
+    index = PlainIndex()
+    memory = wrapped(index)
+    given = memory.add("a note")
+    memory.add("I live in Lyon")
+    del index.rows[given]
+    assert memory.delete(given) is True
+
+
+@pytest.mark.parametrize("text", ["", "  ", None, 7])
+def test_an_empty_text_is_refused(wrapped: Wrap, text: Any) -> None:
+    """Nothing is called for a text that is none."""
+    index = PlainIndex()
+    with pytest.raises(InvalidInput, match="text"):
+        wrapped(index).add(text)
+    assert index.calls == []
+
+
+@pytest.mark.parametrize(
+    ("metadata", "said"),
+    [
+        ({"when": {1, 2}}, r"metadata\['when'\]"),
+        ({"n": float("nan")}, r"metadata\['n'\]"),
+        ({7: "x"}, "metadata key"),
+        (["x"], "metadata"),
+    ],
+)
+def test_metadata_that_is_no_json_is_refused_by_key(wrapped: Wrap, metadata: Any, said: str) -> None:
+    """One sentence names the key, and nothing is written."""
+    index = PlainIndex()
+    with pytest.raises(InvalidInput, match=said):
+        wrapped(index).add("a note", metadata)
+    assert index.calls == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"search": None},
+        {"delete": "delete"},
+        {"get": 7},
+        {"space": " "},
+        {"actor": ""},
+        {"threads": 0},
+        {"on_pendin": print},
+    ],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_a_wrong_argument_makes_no_ledger(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    """It is refused before anything is created."""
+    with pytest.raises((InvalidInput, TypeError)):
+        wrap(**told(tmp_path, PlainIndex(), **wrong))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_capabilities_are_what_the_callables_allow() -> None:
+    """What three callables cannot do is said with its reason, and each further one changes that."""
+    index = PlainIndex()
+    three = CallStore(search=index.search, add=index.add, delete=index.delete)
+    assert {capability: said.level for capability, said in three.capabilities.items()} == {
+        Capability.FIND: Level.NONE,
+        Capability.LIST_ENTRIES: Level.NONE,
+        Capability.SEARCH: Level.PARTIAL,
+        Capability.VERIFY_DELETED: Level.PARTIAL,
+    }
+    assert all(said.reason for said in three.capabilities.values())
+    more = CallStore(
+        search=lambda query, k, spaces: index.search(query, k),
+        add=index.add,
+        delete=index.delete,
+        get=index.get,
+        entries=index.entries,
+    )
+    assert set(more.capabilities) == {Capability.FIND}
