@@ -13,7 +13,7 @@ from custody_sync.errors import ClosedError, InvalidInput
 from custody_sync.ledger import Ledger
 from custody_sync.model import Capability
 from custody_sync.recall import Keep, Question, Recall, Unlabelled
-from custody_sync.recalled import Belief, Budget, Card, RecallResult
+from custody_sync.recalled import Belief, Budget, Card, Link, RecallResult
 from custody_sync.runtime import Runtime
 from custody_sync.signals.operations import traced
 from custody_sync.stores import Gate
@@ -99,8 +99,8 @@ class AsyncServing:
     ) -> tuple[Card, ...]:
         """Return what is believed of one property, what was first stated, and everything in between.
 
-        One card a space, in order of space; none where nothing was ever stated. Facts of which an
-        erasure took the identity are on none.
+        One card a space, in order of space; none where nothing was stated. All are of one moment. A fact
+        of which an erasure took the identity is on a card only as a link of a chain that has others.
 
         Args:
             subject: what it is about.
@@ -110,35 +110,7 @@ class AsyncServing:
             tx_at: what the ledger knew then.
         """
         self._check_open()
-        check_name(subject, "subject"), check_name(predicate, "predicate"), check_optional(space, "space")
-        ids: dict[str, list[str]] = {}
-        after: int | None = None
-        while True:
-            page = await self.ledger.accounts(space=space, subject=subject, limit=PAGE, after=after)
-            for account in page:
-                if account.predicate == predicate and not account.identity_gone:
-                    ids.setdefault(account.space, []).append(account.fact_id)
-            if (after := page.next) is None:
-                break
-        return tuple([await self._card_of(where, ids[where], valid_at, tx_at) for where in sorted(ids)])
-
-    async def _card_of(
-        self, space: str, fact_ids: list[str], valid_at: datetime | None, tx_at: datetime | None
-    ) -> Card:
-        at, chains = await self.ledger.links(fact_ids, valid_at=valid_at, tx_at=tx_at)
-        links = {link.fact.fact_id: link for chain in chains for link in chain}
-        chain = sorted(links.values(), key=lambda link: link.fact.seq or 0)
-        first = chain[0].fact if chain else None
-        return Card(
-            space=space,
-            subject=first.subject if first else "",
-            predicate=first.predicate if first else "",
-            current=tuple(link.fact for link in chain if link.belief is Belief.BELIEVED),
-            original=first,
-            chain=tuple(chain),
-            valid_at=at.valid_at,
-            head=at.head,
-        )
+        return await cards_of(self.ledger, subject, predicate, space=space, valid_at=valid_at, tx_at=tx_at)
 
     def _searched(self, store: str | None) -> Gate:
         check_optional(store, "store")
@@ -156,6 +128,46 @@ class AsyncServing:
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError(what="the coordinator")
+
+
+async def cards_of(
+    ledger: Ledger,
+    subject: str,
+    predicate: str,
+    *,
+    space: str | None = None,
+    valid_at: datetime | None = None,
+    tx_at: datetime | None = None,
+) -> tuple[Card, ...]:
+    """Return the cards of one property as a ledger has them; see `AsyncCoordinator.card`."""
+    check_name(subject, "subject"), check_name(predicate, "predicate"), check_optional(space, "space")
+    spaces: dict[str, str] = {}
+    after: int | None = None
+    while True:
+        page = await ledger.accounts(space=space, subject=subject, limit=PAGE, after=after)
+        spaces |= {account.fact_id: account.space for account in page if account.predicate == predicate}
+        if (after := page.next) is None:
+            break
+    at, chains = await ledger.links(list(spaces), valid_at=valid_at, tx_at=tx_at)
+    links: dict[str, dict[str, Link]] = {where: {} for where in sorted(spaces.values())}
+    for where, chain in zip(spaces.values(), chains, strict=True):
+        # Every fact of a chain comes with the whole of it; once is enough.
+        if chain and chain[0].fact.fact_id not in links[where]:
+            links[where] |= {link.fact.fact_id: link for link in chain}
+    return tuple(
+        Card(
+            space=where,
+            subject=subject,
+            predicate=predicate,
+            current=tuple(link.fact for link in chain if link.belief is Belief.BELIEVED),
+            original=chain[0].fact,
+            chain=chain,
+            valid_at=at.valid_at,
+            head=at.head,
+        )
+        for where, found in links.items()
+        if (chain := tuple(sorted(found.values(), key=lambda link: link.fact.seq or 0)))
+    )
 
 
 def _read_query(query: object) -> str:
@@ -209,4 +221,4 @@ def _read_keep(keep: Keep | None) -> Keep | None:
     return keep
 
 
-__all__ = ["AsyncServing"]
+__all__ = ["AsyncServing", "cards_of"]

@@ -30,6 +30,7 @@ COMMANDS: Mapping[str, str] = {
     "import": "importing.import_",
     "read": "read.read",
     "recall": "recall.recall",
+    "card": "card.card",
     "history": "history.history",
     "where": "where.where",
     "confirm": "confirm.confirm",
