@@ -19,6 +19,8 @@ from custody_sync.recalled import Budget, Recalled, RecallResult
 from custody_sync.results import ForgetResult, RepairResult, WriteResult
 
 R = TypeVar("R")
+Given: TypeAlias = "Id | Sequence[Id]"
+"""An id, or the ids of the parts of a text, as `add` returned them."""
 Pending: TypeAlias = Callable[[WriteResult | ForgetResult], object]
 
 log = logging.getLogger("custody_sync.faces")
@@ -67,7 +69,7 @@ class Place(Generic[R]):
         self,
         text: str,
         metadata: Mapping[str, Json] | None,
-        supersedes: Id | None,
+        supersedes: Given | None,
         idempotency_key: str | None,
     ) -> Work[Id | list[Id]]:
         """Check and copy what is to be remembered, and return the work of writing it."""
@@ -76,10 +78,7 @@ class Place(Generic[R]):
         value = value_of(text, _copied(metadata))
 
         async def work(custody: AsyncCoordinator) -> Id | list[Id]:
-            before = None if supersedes is None else await self._behind(custody, supersedes)
-            if supersedes is not None and before is None:
-                problem = f"nothing that is believed in {self.space!r} stands under that id"
-                raise InvalidInput(field="supersedes", problem=problem)
+            before = None if supersedes is None else await self._replaced(custody, supersedes)
             written = await custody.write(
                 value=value,
                 text=text,
@@ -115,27 +114,27 @@ class Place(Generic[R]):
 
         return work
 
-    def deleting(self, given: Id) -> Work[bool]:
-        """Return the work of forgetting what stands under an id, and what it replaced."""
+    def deleting(self, given: Given) -> Work[bool]:
+        """Return the work of forgetting what stands under ids, and what it replaced."""
 
         async def work(custody: AsyncCoordinator) -> bool:
-            fact = await self._behind(custody, given, also_ended=True)
-            if fact is None:
-                return False
-            _, ((*chain,),) = await custody.ledger.links([fact.fact_id])
-            results = []
-            # The oldest first: whoever is interrupted finds the last one still there, and deletes it again.
-            for link in chain:
-                if not link.fact.forgotten or link.fact.fact_id == fact.fact_id:
-                    results.append(
-                        await custody.forget(
-                            link.fact.fact_id, actor=self.actor, reason=_DELETED, receipt_id=self.receipt_id
-                        )
-                    )
-                    self._tell(results[-1])
-            return all(result.complete for result in results)
+            facts = await self._behind(custody, given, also_ended=True)
+            _, chains = await custody.ledger.links([fact.fact_id for fact in facts if fact is not None])
+            done = [await self._forget(custody, [link.fact for link in chain]) for chain in chains]
+            return bool(done) and all(done) and None not in facts
 
         return work
+
+    async def _forget(self, custody: AsyncCoordinator, chain: Sequence[Fact]) -> bool:
+        """Forget every version; the oldest first, so that whoever is interrupted can delete the rest."""
+        complete = True
+        for fact in chain:
+            result = await custody.forget(
+                fact.fact_id, actor=self.actor, reason=_DELETED, receipt_id=self.receipt_id
+            )
+            complete = complete and result.complete
+            self._tell(result)
+        return complete
 
     def repairing(self, dry_run: bool, reason: str | None) -> Work[RepairResult]:
         """Return the work of a sweep."""
@@ -149,14 +148,32 @@ class Place(Generic[R]):
 
     # --- from an id to its fact, and back -----------------------------------------------------
 
-    async def _behind(self, custody: AsyncCoordinator, given: Id, *, also_ended: bool = False) -> Fact | None:
-        """Return the fact of this space that an id leads to, as the ledger has it, whoever wrote it."""
-        entry = Entry(store=self.store.name, external_id=self.store.ids.write(given))
-        _, (followed,) = await custody.ledger.follow([entry], include_claimed=also_ended)
-        fact = followed.fact
-        if fact is None and also_ended and followed.owner is not None:
-            fact = await custody.ledger.get(followed.owner)
-        return fact if fact is not None and fact.space == self.space else None
+    async def _replaced(self, custody: AsyncCoordinator, given: Given) -> Fact:
+        facts = {fact.fact_id if fact else None: fact for fact in await self._behind(custody, given)}
+        fact = next(iter(facts.values()), None)
+        if fact is None or len(facts) > 1:
+            problem = f"no one memory that is believed in {self.space!r} stands under what was given"
+            raise InvalidInput(field="supersedes", problem=problem)
+        return fact
+
+    async def _behind(
+        self, custody: AsyncCoordinator, given: Given, *, also_ended: bool = False
+    ) -> list[Fact | None]:
+        """Return the facts of this space that ids lead to, whoever wrote them, each once; None for none."""
+        ids = given if isinstance(given, list | tuple) else [given]
+        entries = [
+            Entry(store=self.store.name, external_id=self.store.ids.write(one)) for one in dict.fromkeys(ids)
+        ]
+        _, followed = await custody.ledger.follow(entries, include_claimed=also_ended)
+        found: dict[str | None, Fact | None] = {}
+        for one in followed:
+            fact = one.fact
+            if fact is None and also_ended and one.owner is not None:
+                fact = await custody.ledger.get(one.owner)
+            if fact is not None and fact.space != self.space:
+                fact = None
+            found[fact.fact_id if fact else None] = fact
+        return list(found.values())
 
     async def _found(self, custody: AsyncCoordinator, hit: Recalled) -> Found:
         """Return a hit with the ledger's text and metadata, under an id of the very fact."""
@@ -192,4 +209,4 @@ def _copied(metadata: Mapping[str, Any] | None) -> dict[str, Json]:
     return copied
 
 
-__all__ = ["Pending", "Place", "RecallOptions"]
+__all__ = ["Given", "Pending", "Place", "RecallOptions"]

@@ -19,7 +19,7 @@ from custody_sync.canonical import check_name
 from custody_sync.coordinator import AsyncCoordinator
 from custody_sync.errors import InvalidInput
 from custody_sync.faces._bridge import Bridge, Work, refuse_inside_loop
-from custody_sync.faces._wrapped import Pending, Place, RecallOptions
+from custody_sync.faces._wrapped import Given, Pending, Place, RecallOptions
 from custody_sync.ledger import Ledger
 from custody_sync.model import Json, Limits
 from custody_sync.ports import Validator
@@ -148,7 +148,7 @@ class Wrapped(_Face[R, Coordinator]):
         text: str,
         metadata: Mapping[str, Json] | None = None,
         *,
-        supersedes: Id | None = None,
+        supersedes: Given | None = None,
         idempotency_key: str | None = None,
     ) -> Id | list[Id]:
         """Remember a text: in the store first, then in the ledger.
@@ -156,7 +156,7 @@ class Wrapped(_Face[R, Coordinator]):
         Args:
             text: what is remembered and found.
             metadata: JSON that comes back with it.
-            supersedes: the id of what it replaces, which is removed.
+            supersedes: the id of what it replaces, or its ids; that is removed.
             idempotency_key: the same key and text is remembered once, whoever sends it.
 
         Returns:
@@ -186,12 +186,12 @@ class Wrapped(_Face[R, Coordinator]):
         """Search as `AsyncCoordinator.recall` does, in this space unless `spaces` names others."""
         return self._run(self._place.recalling(query, options))
 
-    def delete(self, id: Id) -> bool:
-        """Forget what stands under an id and what it replaced, in the ledger first and then in the store.
+    def delete(self, id: Given) -> bool:
+        """Forget what stands under an id, or several, and what it replaced: in the ledger, then in the store.
 
         Returns:
             True once the store was seen not to have it. False while that is pending, and where nothing of
-            this space is known under the id: then nothing was done.
+            this space is known under an id: for that one nothing was done.
 
         Raises:
             OnHold: it is kept; nothing of it was touched.
@@ -227,7 +227,7 @@ class AsyncWrapped(_Face[R, Coordinator | AsyncCoordinator]):
         text: str,
         metadata: Mapping[str, Json] | None = None,
         *,
-        supersedes: Id | None = None,
+        supersedes: Given | None = None,
         idempotency_key: str | None = None,
     ) -> Id | list[Id]:
         """Remember a text, as `Wrapped.add` does."""
@@ -241,7 +241,7 @@ class AsyncWrapped(_Face[R, Coordinator | AsyncCoordinator]):
         """Recall as `AsyncCoordinator.recall` does, in this space unless `spaces` names others."""
         return await self._bridge.arun(self._place.recalling(query, options))
 
-    async def delete(self, id: Id) -> bool:
+    async def delete(self, id: Given) -> bool:
         """Forget what stands under an id, as `Wrapped.delete` does."""
         return await self._bridge.arun(self._place.deleting(id))
 

@@ -9,12 +9,11 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from fakes.plain_index import PlainIndex, Refused, Trouble
-from fix_wrap import Wrap, told
+from fakes.plain_index import PlainIndex
+from fix_wrap import Wrap
 
-from custody_sync.errors import InvalidInput, InvalidStore, OnHold, StoreUnavailable, StoreWriteFailed
-from custody_sync.faces.wrap import CallStore, Found, Wrapped, wrap
-from custody_sync.model import Capability, Level
+from custody_sync.errors import InvalidInput, OnHold
+from custody_sync.faces.wrap import CallStore, Found, Wrapped
 from custody_sync.recalled import Dropped
 from custody_sync.sync import Coordinator
 
@@ -71,8 +70,21 @@ def test_a_text_in_parts_is_one_memory(wrapped: Wrap) -> None:
     ids = memory.add("a long note")
     assert ids == [1, 2, 3]
     assert len(memory.search("note")) == 1
-    assert memory.delete(2)
+    shorter = memory.add("a short note", supersedes=ids)
+    assert (memory.delete(2), index.texts()) == (False, ["a short note"] * 3)
+    assert memory.delete(shorter)
     assert index.texts() == []
+
+
+def test_several_are_deleted_one_by_one(wrapped: Wrap) -> None:
+    """A list may name several memories; what is unknown among them makes the answer False."""
+    index = PlainIndex()
+    memory = wrapped(index)
+    ids = [memory.add(f"note {n}") for n in range(4)]
+    assert memory.delete([]) is False
+    assert memory.delete(ids[:2]) is True
+    assert memory.delete([ids[2], 99]) is False
+    assert index.texts() == ["note 3"]
 
 
 def test_results_are_read_and_shown_in_the_callers_form(wrapped: Wrap) -> None:
@@ -164,8 +176,9 @@ def test_a_replacement_is_found_in_its_stead(wrapped: Wrap) -> None:
     paris = memory.add("I live in Paris", {"since": 2026}, supersedes=lyon)
     (found,) = memory.search("I live in Lyon", 5)
     assert (found.id, found.text, found.metadata) == (paris, "I live in Paris", {"since": 2026})
-    with pytest.raises(InvalidInput, match="supersedes: nothing that is believed in 'memories'"):
-        memory.add("I live in Rome", supersedes=99)
+    for nothing in (99, [], [paris, 99]):
+        with pytest.raises(InvalidInput, match="supersedes: no one memory that is believed in 'memories'"):
+            memory.add("I live in Rome", supersedes=nothing)
 
 
 def test_a_delete_forgets_what_was_replaced_too(wrapped: Wrap) -> None:
@@ -270,157 +283,3 @@ def test_a_face_over_a_coordinator_leaves_it_open(tmp_path: Path) -> None:
         assert custody.recall("note").store == "notes"
         with pytest.raises(InvalidInput, match="must be a CallStore"):
             Wrapped(custody, index)  # type: ignore[arg-type]  # it is what this is about
-
-
-# --- what does not fit ------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("answer", "said"),
-    [
-        (None, "it gave None where a list of results belongs"),
-        ("text", "it gave a str where a list of results belongs"),
-        ({"ids": [[1]]}, "it gave a dict where a list of results belongs"),
-        ([("a", 0.9)], "the text of a result is of type float"),
-        (["a text"], "a result is of type str"),
-        ([(None, "a text")], "an id must be a text that is not empty"),
-    ],
-)
-def test_a_search_that_does_not_fit_is_named(wrapped: Wrap, answer: Any, said: str) -> None:
-    """It is one sentence that says what to do, never an empty answer that looks complete."""
-    memory = wrapped(PlainIndex(), search=lambda query, k: answer)
-    with pytest.raises(InvalidStore, match=said) as refused:
-        memory.search("secret question")
-    assert "secret" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("answer", "cause"),
-    [
-        (None, "add_gave_no_id"),
-        ([], "add_gave_no_id"),
-        ("", "add_gave_no_id"),
-        (1.5, "add_gave_an_id_of_type_float"),
-    ],
-)
-def test_an_add_without_an_id_is_no_confirmation(wrapped: Wrap, answer: Any, cause: str) -> None:
-    """Nothing is remembered, and the error says where something may be left."""
-    memory = wrapped(PlainIndex(), add=lambda text, metadata: answer)
-    with pytest.raises(StoreWriteFailed, match=cause) as failed:
-        memory.add("a note")
-    assert failed.value.fields["left"] == ["memories"]
-    assert memory.search("note") == []
-
-
-@pytest.mark.parametrize("verb", ["add", "search", "delete"])
-def test_the_text_of_an_error_is_never_kept(
-    wrapped: Wrap, verb: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """What a callable raises may quote a memory: its type and status are all that is kept of it."""
-    index = PlainIndex()
-    results: list[Any] = []
-    memory = wrapped(index, on_pending=results.append)
-    given = memory.add("a note")
-    index.before = Trouble(Refused("quoting 123-45-6789", 503), verbs=(verb,))
-    said: list[str] = []
-    try:
-        done = {
-            "add": lambda: memory.add("another"),
-            "search": lambda: memory.search("note"),
-            "delete": lambda: memory.delete(given),
-        }[verb]()
-        said.append(repr(done))
-    except (StoreUnavailable, StoreWriteFailed) as failed:
-        said += [str(failed), repr(failed), repr(failed.__cause__), repr(failed.__context__)]
-    assert verb == "delete" or "Refused 503" in said[0]
-    said += [repr(results), caplog.text]
-    said += [path.read_bytes().decode("latin-1") for path in tmp_path.iterdir()]
-    assert not [text for text in said if "123-45" in text]
-
-
-def test_an_add_that_fails_after_the_fact_is_never_found(wrapped: Wrap) -> None:
-    """An answer that was lost leaves a text that no search gives, and the error says so."""
-    index = PlainIndex()
-    memory = wrapped(index)
-    index.after = Trouble(ConnectionResetError("quoted"), 1, verbs=("add",))
-    with pytest.raises(StoreWriteFailed) as failed:
-        memory.add("a note")
-    assert failed.value.fields["left"] == ["memories"]
-    assert (index.texts(), memory.search("note")) == (["a note"], [])
-
-
-def test_an_unknown_id_is_deleted_already(wrapped: Wrap) -> None:
-    """A delete that raises for an id that is gone has done its work, and the search proves it."""
-    index = PlainIndex()
-    memory = wrapped(index)
-    given = memory.add("a note")
-    memory.add("I live in Lyon")
-    del index.rows[given]
-    assert memory.delete(given) is True
-
-
-@pytest.mark.parametrize("text", ["", "  ", None, 7])
-def test_an_empty_text_is_refused(wrapped: Wrap, text: Any) -> None:
-    """Nothing is called for a text that is none."""
-    index = PlainIndex()
-    with pytest.raises(InvalidInput, match="text"):
-        wrapped(index).add(text)
-    assert index.calls == []
-
-
-@pytest.mark.parametrize(
-    ("metadata", "said"),
-    [
-        ({"when": {1, 2}}, r"metadata\['when'\]"),
-        ({"n": float("nan")}, r"metadata\['n'\]"),
-        ({7: "x"}, "metadata key"),
-        (["x"], "metadata"),
-    ],
-)
-def test_metadata_that_is_no_json_is_refused_by_key(wrapped: Wrap, metadata: Any, said: str) -> None:
-    """One sentence names the key, and nothing is written."""
-    index = PlainIndex()
-    with pytest.raises(InvalidInput, match=said):
-        wrapped(index).add("a note", metadata)
-    assert index.calls == []
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"search": None},
-        {"delete": "delete"},
-        {"get": 7},
-        {"space": " "},
-        {"actor": ""},
-        {"threads": 0},
-        {"on_pendin": print},
-    ],
-    ids=lambda wrong: next(iter(wrong)),
-)
-def test_a_wrong_argument_makes_no_ledger(tmp_path: Path, wrong: dict[str, Any]) -> None:
-    """It is refused before anything is created."""
-    with pytest.raises((InvalidInput, TypeError)):
-        wrap(**told(tmp_path, PlainIndex(), **wrong))
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_capabilities_are_what_the_callables_allow() -> None:
-    """What three callables cannot do is said with its reason, and each further one changes that."""
-    index = PlainIndex()
-    three = CallStore(search=index.search, add=index.add, delete=index.delete)
-    assert {capability: said.level for capability, said in three.capabilities.items()} == {
-        Capability.FIND: Level.NONE,
-        Capability.LIST_ENTRIES: Level.NONE,
-        Capability.SEARCH: Level.PARTIAL,
-        Capability.VERIFY_DELETED: Level.PARTIAL,
-    }
-    assert all(said.reason for said in three.capabilities.values())
-    more = CallStore(
-        search=lambda query, k, spaces: index.search(query, k),
-        add=index.add,
-        delete=index.delete,
-        get=index.get,
-        entries=index.entries,
-    )
-    assert set(more.capabilities) == {Capability.FIND}
