@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         Provenance,
     )
     from custody_sync.ports import Store, Validator
+    from custody_sync.recalled import Budget, Recalled, RecallResult
     from custody_sync.results import (
         ForgetResult,
         Removal,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsyncCoordinator",
+    "Budget",
     "Coordinator",
     "CustodyError",
     "Entry",
@@ -58,6 +60,8 @@ __all__ = [
     "Page",
     "Placement",
     "Provenance",
+    "RecallResult",
+    "Recalled",
     "Removal",
     "RepairResult",
     "Restored",
@@ -86,6 +90,7 @@ _ELSEWHERE = {
         ),
         "custody_sync.results",
     ),
+    **dict.fromkeys(("Budget", "RecallResult", "Recalled"), "custody_sync.recalled"),
     "Runtime": "custody_sync.runtime",
     "Store": "custody_sync.ports",
     "Validator": "custody_sync.ports",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
@@ -76,7 +76,8 @@ def recall(
     async def work(output: Output) -> int:
         settings = load_settings(config, ledger)
         valid, known = instant("--valid-at", valid_at), instant("--tx-at", tx_at)
-        policy: Unlabelled = unlabelled  # type: ignore[assignment]  # checked where it is used
+        # Whether it is one is checked where it is used.
+        policy = cast(Unlabelled, unlabelled)
         async with open_custody(settings, output) as custody:
             found = await custody.coordinator.recall(
                 query,

@@ -11,6 +11,7 @@ from typing import assert_type
 
 from custody_sync import (
     AsyncCoordinator,
+    Budget,
     Coordinator,
     CustodyError,
     Entry,
@@ -23,6 +24,8 @@ from custody_sync import (
     Outcome,
     Page,
     Provenance,
+    Recalled,
+    RecallResult,
     RepairResult,
     RetractResult,
     Runtime,
@@ -32,6 +35,7 @@ from custody_sync import (
 )
 from custody_sync.model import Observation, Standing
 from custody_sync.ports import View
+from custody_sync.recalled import Dropped, Link, RecallStatus
 from custody_sync.results import ExpireResult, FactFate, Fate, ForgetWhereResult, HoldResult
 
 
@@ -106,6 +110,27 @@ async def asynchronous(store: Store) -> None:
         )
         assert_type(swept, RepairResult)
         assert_type(await custody.verify(actor="ops", fact_ids=None), VerifyResult)
+        found = await custody.recall(
+            "which plan",
+            k=3,
+            spaces=["org"],
+            valid_at=None,
+            tx_at=datetime(2026, 1, 1, tzinfo=UTC),
+            include_claimed=False,
+            with_history=True,
+            store="own",
+            unlabelled="show",
+            budget=Budget(characters=4000, per_fact=500, seconds=2.5),
+            keep=lambda fact: fact.subject == "acct:42",
+        )
+        assert_type(found, RecallResult)
+        assert_type(found.hits, tuple[Recalled, ...])
+        assert_type(found.facts, tuple[Fact, ...])
+        assert_type(found.status, RecallStatus)
+        assert_type(found.dropped.get(Dropped.ORPHAN), int | None)
+        assert_type(found.unlabelled, tuple[Entry, ...])
+        assert_type([hit.history for hit in found.hits], list[tuple[Link, ...]])
+        assert_type([hit.text for hit in found.hits], list[str])
     page = await ledger.as_of(space="org", subject="acct:42", predicate="plan", valid_at=None, tx_at=None)
     assert_type(page, Page[Fact])
     assert_type(page.next, int | None)
@@ -128,6 +153,7 @@ def synchronous(store: Store) -> None:
         assert_type(custody.repair(actor="ops", reason="weekly"), RepairResult)
         assert_type(custody.verify(actor="ops"), VerifyResult)
         assert_type(custody.as_of(space="org"), Page[Fact])
+        assert_type(custody.recall("which plan", k=3), RecallResult)
         assert_type(custody.history(written.fact.fact_id), Page[Event])
         assert_type(custody.get(written.fact.fact_id), Fact | None)
 

@@ -35,6 +35,7 @@ RUNNABLE = (
     "docs/guide.md",
     "docs/operating-signals.md",
     "docs/proof-of-deletion.md",
+    "docs/recall.md",
     "docs/reconcile.md",
 )
 OUTLINED = (
