@@ -13,6 +13,7 @@ pytest_plugins = [
     "fix_cli",
     "fix_cognee",
     "fix_custody",
+    "fix_langchain",
     "fix_langgraph",
     "fix_ledger",
     "fix_cut",

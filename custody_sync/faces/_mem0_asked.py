@@ -47,7 +47,7 @@ class Adding:
     metadata: dict[str, Json]
     expiration_date: str | None
     infer: bool
-    options: dict[str, str]
+    options: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +90,7 @@ def read_add(
     infer: object,
     memory_type: object,
     prompt: object,
+    llm: object = None,
     *,
     may_infer: bool,
 ) -> Adding:
@@ -112,7 +113,10 @@ def read_add(
         metadata=read_metadata(metadata),
         expiration_date=day,
         infer=is_made,
-        options={name: check_text(value, name) for name, value in options.items() if value is not None},
+        options={
+            **{name: check_text(value, name) for name, value in options.items() if value is not None},
+            **({} if llm is None else {"llm": llm}),
+        },
     )
 
 

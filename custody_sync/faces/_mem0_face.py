@@ -142,6 +142,11 @@ class Face:
         face._closing = (custody.close, *closing_of(original))
         return face
 
+    @property
+    def custody(self) -> Coordinator | AsyncCoordinator:
+        """The coordinator underneath: for `adopt`, `repair`, and what else Mem0 has no word for."""
+        return self._bridge.custody
+
     def acting_as(self, actor: str, receipt_id: str | None = None) -> Self:
         """Return this face speaking for somebody else; it shares everything and closes nothing."""
         other = copy.copy(self)

@@ -248,11 +248,12 @@ class AsyncMemory(Face):
         infer: bool = True,
         memory_type: str | None = None,
         prompt: str | None = None,
+        llm: Any = None,
     ) -> Shown:
         """Write each message as a memory, to the store first and then to the ledger; see `Memory.add`."""
         scope = (user_id, agent_id, run_id)
         request = asked.read_add(
-            messages, scope, metadata, timestamp, expiration_date, infer, memory_type, prompt,
+            messages, scope, metadata, timestamp, expiration_date, infer, memory_type, prompt, llm,
             may_infer=self._view.inferring is not None,
         )  # fmt: skip
         return await self._run(lambda custody: writing.add(custody, self._view, request))
