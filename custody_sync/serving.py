@@ -140,7 +140,9 @@ async def cards_of(
     tx_at: datetime | None = None,
 ) -> tuple[Card, ...]:
     """Return the cards of one property as a ledger has them; see `AsyncCoordinator.card`."""
-    check_name(subject, "subject"), check_name(predicate, "predicate"), check_optional(space, "space")
+    check_name(subject, "subject")
+    check_name(predicate, "predicate")
+    check_optional(space, "space")
     spaces: dict[str, str] = {}
     after: int | None = None
     while True:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
 from fix_model import DUE, GONE, HELD, KEPT, NEVER, Fate, Model, Spot
 from fix_model_events import Record, lasting, sections
 
+from custody_sync.ledger import Repair
 from custody_sync.ledger.storage import Account, Compared, Held, Unaccounted, Waiting
-from custody_sync.model import Event, Fact, Observation, Placement, Provenance, Standing
+from custody_sync.model import Entry, Event, Fact, Observation, Placement, Provenance, Standing
+from custody_sync.recalled import Belief, Followed, Link
 
 T = TypeVar("T")
 
@@ -32,10 +34,7 @@ class Answers:
         **only: str,
     ) -> tuple[list[Fact], int]:
         """Return what was believed, and the head that the answer is of."""
-        times = [record.tx for record in self._model.log]
-        head = sum(tx_at is None or time <= tx_at for time in times)
-        if valid_at is None:
-            valid_at = max(self._now, times[head - 1]) if head else self._now
+        valid_at, head = self.instants(valid_at, tx_at)
         believed = [
             known
             for known in self._model.facts.values()
@@ -44,18 +43,85 @@ class Answers:
         ]
         return [self._fact(known, head) for known in believed], head
 
+    def instants(self, valid_at: datetime | None, tx_at: datetime | None) -> tuple[datetime, int]:
+        """Return the valid time and the head that a question is answered at."""
+        times = [record.tx for record in self._model.log]
+        head = sum(tx_at is None or time <= tx_at for time in times)
+        if valid_at is None:
+            valid_at = max(self._now, times[head - 1]) if head else self._now
+        return valid_at, head
+
     def _counts(self, known: Fate, valid_at: datetime, head: int, include_claimed: bool) -> bool:
         fact = known.fact
         if known.seq > head or known.retract <= head or known.forget <= head:
             return False
         if fact.valid_from > valid_at or (fact.valid_to is not None and fact.valid_to <= valid_at):
             return False
-        if known.effect > head:
-            return include_claimed
-        return not any(
+        return include_claimed if known.effect > head else not self._is_covered(known, valid_at, head)
+
+    def _is_covered(self, known: Fate, valid_at: datetime, head: int) -> bool:
+        return any(
             known.effect < link.effect <= head < link.retract and link.fact.valid_from <= valid_at
             for link in self._model.chain(known)
         )
+
+    def follow(
+        self, entries: Sequence[Entry], valid_at: datetime | None, tx_at: datetime | None, claimed: bool
+    ) -> list[Followed]:
+        """Return where entries lead: to what `as_of` has of their chain, or to a claim itself."""
+        at, head = self.instants(valid_at, tx_at)
+        return [self._followed(entry, at, head, claimed) for entry in entries]
+
+    def _followed(self, entry: Entry, valid_at: datetime, head: int, claimed: bool) -> Followed:
+        owner = entry.fact_id
+        if owner is None:
+            spots = self._model.found_at(entry.store, entry.external_id)
+            spots = [spot for spot in spots if spot.scope == entry.scope and spot.state is not GONE]
+            owner = max(spots, key=lambda spot: spot.at).fact_id if spots else None
+        known = self._model.facts.get(owner or "")
+        if known is None:
+            return Followed(self._of_no_fact(owner or "", head), owner, None)
+        if claimed and head < known.effect and self._counts(known, valid_at, head, claimed):
+            return Followed(Belief.CLAIMED, owner, self._fact(known, head))
+        live = [link for link in self._model.chain(known) if self._counts(link, valid_at, head, False)]
+        assert len(live) <= 1, "two links of a chain are believed"
+        belief = self._belief(known, valid_at, head)
+        return Followed(belief, owner, self._fact(live[0], head) if live else None)
+
+    def _of_no_fact(self, fact_id: str, head: int) -> Belief:
+        log = self._model.log
+        repairs = [r.seq for r in log if isinstance(r.draft, Repair) and r.draft.fact_id == fact_id]
+        if not repairs:
+            return Belief.UNKNOWN
+        return Belief.REPAIRED if repairs[0] <= head else Belief.LATER
+
+    def _belief(self, known: Fate, valid_at: datetime, head: int) -> Belief:
+        fact = known.fact
+        for belief, holds in (
+            (Belief.LATER, known.seq > head),
+            (Belief.FORGOTTEN, known.forget <= head),
+            (Belief.RETRACTED, known.retract <= head),
+            (Belief.CLAIMED, known.effect > head),
+            (Belief.LATER, fact.valid_from > valid_at),
+            (Belief.SUPERSEDED, self._is_covered(known, valid_at, head)),
+            (Belief.ENDED, fact.valid_to is not None and fact.valid_to <= valid_at),
+        ):
+            if holds:
+                return belief
+        return Belief.BELIEVED
+
+    def links(
+        self, fact_ids: Sequence[str], valid_at: datetime | None, tx_at: datetime | None
+    ) -> list[tuple[Link, ...]]:
+        """Return the chains of facts as the ledger knew them."""
+        at, head = self.instants(valid_at, tx_at)
+        chains = []
+        for fact_id in fact_ids:
+            known = self._model.facts.get(fact_id)
+            chain = [] if known is None else self._model.chain(known)
+            links = [Link(self._fact(link, head), self._belief(link, at, head)) for link in chain]
+            chains.append(tuple(link for link in links if (link.fact.seq or 0) <= head))
+        return chains
 
     def _fact(self, known: Fate, head: int) -> Fact:
         fact, gone = known.fact, known.forget < NEVER

@@ -8,6 +8,7 @@ import json
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, TypeVar
 
 import rfc8785
@@ -23,7 +24,7 @@ from custody_sync.errors import Refused
 from custody_sync.ledger import Ledger
 from custody_sync.ledger.drafts import Draft
 from custody_sync.ledger.storage import Note
-from custody_sync.model import Event, Fact
+from custody_sync.model import Entry, Event, Fact
 
 T = TypeVar("T")
 Work = list[tuple[int, Draft]]
@@ -181,6 +182,25 @@ class Story(RuleBasedStateMachine):
         times = [record.tx for record in self.model.log[-1:]]
         if {"valid_at", "tx_at"} <= asked.keys() and times and asked["tx_at"] <= times[0]:
             self.remembered.append((asked, list(page)))
+
+    def trails(
+        self,
+        writer: int,
+        entries: list[Entry],
+        ids: list[str],
+        valid_at: datetime | None,
+        tx_at: datetime | None,
+        claimed: bool,
+    ) -> None:
+        """Ask where entries lead and what chains facts are in, and check the answers and their instants."""
+        answers, when = self.answers(writer), {"valid_at": valid_at, "tx_at": tx_at}
+        at, led = self.each(lambda hs: hs[writer].follow(entries, include_claimed=claimed, **when))
+        self.same((at.valid_at, at.head.seq), answers.instants(valid_at, tx_at), "the instants")
+        wanted = answers.follow(entries, valid_at, tx_at, claimed)
+        for entry, got, expected in zip(entries, led, wanted, strict=True):
+            self.same(got, expected, f"where {entry} leads at {when}")
+        found = self.each(lambda hs: hs[writer].links(ids, **when))
+        self.same(found, (at, answers.links(ids, valid_at, tx_at)), f"the chains at {when}")
 
     def still(self, writer: int, asked: dict[str, Any], then: list[Fact]) -> None:
         """An answer about the past is what it was, but for what was forgotten since."""

@@ -175,8 +175,9 @@ class Answering(ABC):
 
     async def links(self, fact_ids: Sequence[str], trail: Trail) -> tuple[Instants, list[tuple[Link, ...]]]:
         """Return the chains of facts."""
+        ask = self._read_briefly if len(fact_ids) <= FEW else self._read
         found: tuple[Instants, list[tuple[Link, ...]]]
-        found = await self._read(links, list(fact_ids), trail, self._runtime.clock.now())
+        found = await ask(links, list(fact_ids), trail, self._runtime.clock.now())
         return found
 
     async def removed_facts(self, about: About, limit: int, after: int) -> Page[Removed]:

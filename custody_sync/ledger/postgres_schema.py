@@ -30,6 +30,8 @@ Settings = dict[str, bytes]
 # them from end to end, and would be kept when they no longer are.
 _SESSION = (
     "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off; "
+    # What an index gives in order is not to be gathered and sorted.
+    "SET enable_bitmapscan = off; "
     "SET plan_cache_mode = force_generic_plan; SET lock_timeout = '30s'; "
     # Under the lock each statement has to see what the lock's last holder left.
     "SET default_transaction_isolation = 'read committed'; "

@@ -11,105 +11,141 @@ from operator import itemgetter
 from typing import Any
 
 from custody_sync.canonical import is_text
-from custody_sync.ledger.answers import Row, fact_of
-from custody_sync.ledger.questions import Instants
-from custody_sync.model import Entry, format_instant
+from custody_sync.ledger.answers import ANSWERED, Row, fact_of
+from custody_sync.ledger.questions import Instants, Trail
+from custody_sync.model import Entry, Fact, format_instant
 from custody_sync.recalled import Belief, Followed, Link
 
-MARKS = "{f}.seq, {f}.effect_seq, {f}.retract_seq, {f}.forget_seq, {f}.valid_from, {f}.valid_to"
-"""The columns that `belief_of` reads, of a row `{f}` of facts."""
-_MARKS = 6
+LINK = f"f.root, f.live, f.retract_seq, f.forget_seq, {ANSWERED}"
+"""The columns of a link, of `facts f` and `sealed s`."""
+_ROOT, _LIVE, _RETRACTED, _FORGOTTEN, _ANSWERED = range(5)
+_SEQ, _VALID_FROM, _VALID_TO, _EFFECT = (_ANSWERED + place for place in (0, 7, 8, 12))
+OWN = 3
+"""So many columns stand before a link where entries are followed: the entry's place, its fact's id, and
+the event that claimed that id where it is no fact."""
+_COVERED = (Belief.BELIEVED, Belief.ENDED)
+"""What a later link that is in effect makes superseded."""
 
 
-def asked_of(entries: Sequence[Entry]) -> list[dict[str, Any]]:
-    """Return what is asked of each entry; what no ledger can hold asks for nothing."""
-    return [
-        {
-            "place": place,
-            "fact_id": _askable(entry.fact_id),
-            "store": _askable(entry.store),
-            "external_id": _askable(entry.external_id) if entry.fact_id is None else None,
-            "scope": _askable(entry.scope),
-        }
-        for place, entry in enumerate(entries)
-    ]
-
-
-def _askable(text: str | None) -> str | None:
+def askable(text: str | None) -> str | None:
+    """Return a text, or None for what no ledger can hold, such as one with a NUL character."""
     return text if text is not None and is_text(text) else None
 
 
-def followed_of(rows: Iterable[Row], size: int, at: Instants) -> list[Followed]:
-    """Return where each entry leads.
+def asked_of(entries: Sequence[Entry]) -> tuple[list[str | None], list[dict[str, Any]]]:
+    """Return the fact id of each entry that has a label, and where to look for the owner of the others."""
+    unlabelled = [
+        {
+            "place": place,
+            "store": askable(entry.store),
+            "external_id": askable(entry.external_id),
+            "scope": entry.scope,
+        }
+        for place, entry in enumerate(entries)
+        if entry.fact_id is None and askable(entry.scope) == entry.scope
+    ]
+    return [askable(entry.fact_id) for entry in entries], unlabelled
 
-    A row is of a place, the fact's id, its standing and the event that claimed it, `MARKS` of the fact and
-    `ANSWERED` of the link that is believed.
+
+def roots_to_ask(rows: Iterable[Row], at: Instants, trail: Trail) -> list[str]:
+    """Return the chains of which the link in effect last has to be looked for, each once."""
+    valid_at = format_instant(at.valid_at)
+    chains = (row[OWN:] for row in rows if row[OWN + _ROOT] is not None)
+    return list(dict.fromkeys(link[_ROOT] for link in chains if not _is_last(link, valid_at, trail)))
+
+
+def _is_last(link: Row, valid_at: str, trail: Trail) -> bool:
+    """Tell whether a link is seen to be in effect last without its chain: at the head, what is live is."""
+    return trail.tx_at is None and bool(link[_LIVE]) and bool(link[_VALID_FROM] <= valid_at)
+
+
+def followed_of(
+    rows: Iterable[Row], last: Iterable[Row], entries: Sequence[Entry], at: Instants, trail: Trail
+) -> list[Followed]:
+    """Return where each entry leads: only the link of a chain that is in effect last can be believed.
+
+    `rows` are of `OWN` columns and a link, `last` are the links that `roots_to_ask` asks for.
     """
-    found: list[Followed | None] = [None] * size
-    for row in rows:
-        place, owner, standing, claimed_at = row[:4]
-        marks, led = row[4 : 4 + _MARKS], row[4 + _MARKS :]
-        if standing is None:
-            found[place] = Followed(Belief.UNKNOWN, owner, None)
-        elif claimed_at > at.head.seq:
-            found[place] = Followed(Belief.LATER, owner, None)
-        elif marks[0] is None:
-            found[place] = Followed(Belief.REPAIRED, owner, None)
-        else:
-            fact = None if led[0] is None else fact_of(led, at.head.seq)
-            own = fact is not None and fact.seq == marks[0]
-            earlier = found[place]
-            if earlier is not None and earlier.fact is not None and not own:
-                continue  # the claim that was asked for itself
-            belief = belief_of(marks, at)
-            if belief is Belief.BELIEVED and not own:
-                belief = Belief.SUPERSEDED
-            found[place] = Followed(belief, owner, fact)
-    return [one or Followed(Belief.UNKNOWN, None, None) for one in found]
-
-
-def belief_of(marks: Row, at: Instants) -> Belief:
-    """Return where a fact stands, as if nothing superseded it."""
-    seq, effect, retracted, forgotten, valid_from, valid_to = marks
+    found = [Followed(Belief.UNKNOWN, entry.fact_id, None) for entry in entries]
     head, valid_at = at.head.seq, format_instant(at.valid_at)
-    if seq > head:
-        return Belief.LATER
-    if forgotten is not None and forgotten <= head:
-        return Belief.FORGOTTEN
-    if retracted is not None and retracted <= head:
-        return Belief.RETRACTED
-    if effect is None or effect > head:
-        return Belief.CLAIMED
-    if valid_from > valid_at:
-        return Belief.LATER
-    return Belief.ENDED if valid_to is not None and valid_to <= valid_at else Belief.BELIEVED
-
-
-def links_of(rows: Iterable[Row], size: int, at: Instants) -> list[tuple[Link, ...]]:
-    """Return each chain that was asked for, oldest link first.
-
-    A row is of a place, `MARKS` and `ANSWERED` of one link; of a chain that was asked for it has them all.
-    """
-    found: list[tuple[Link, ...]] = [()] * size
-    for place, group in groupby(rows, key=itemgetter(0)):
-        chain = [(row[1 : 1 + _MARKS], row[1 + _MARKS :]) for row in group]
-        covers = max((marks[1] for marks, _ in chain if _covers(marks, at)), default=0)
-        links = []
-        for marks, answered in chain:
-            belief = belief_of(marks, at)
-            if belief in (Belief.BELIEVED, Belief.ENDED) and marks[1] < covers:
-                belief = Belief.SUPERSEDED
-            links.append(Link(fact_of(answered, at.head.seq), belief))
-        found[place] = tuple(links)
+    ends = {link[_ROOT]: link for link in last}
+    made: dict[int, Fact] = {}
+    for row in rows:
+        place, adopted_by, claimed_at = row[:OWN]
+        link, fact, owner = row[OWN:], None, found[place].owner
+        if link[_ROOT] is None:
+            belief = _of_no_fact(claimed_at, head)
+        else:
+            belief = belief_of(link, head, valid_at)
+            waits = trail.include_claimed and belief is Belief.CLAIMED and _is_valid(link, valid_at)
+            end = link if waits or _is_last(link, valid_at, trail) else ends.get(link[_ROOT])
+            if end is not None:
+                if belief in _COVERED and end[_EFFECT] > link[_EFFECT]:
+                    belief = Belief.SUPERSEDED
+                if _is_valid(end, valid_at) and not _is_past(end[_FORGOTTEN], head):
+                    fact = made.get(end[_SEQ]) or made.setdefault(end[_SEQ], _fact(end, head))
+        found[place] = Followed(belief, adopted_by if owner is None else owner, fact)
     return found
 
 
-def _covers(marks: Row, at: Instants) -> bool:
+def links_of(rows: Iterable[Row], fact_ids: Sequence[str], at: Instants) -> list[tuple[Link, ...]]:
+    """Return the chain of each fact, oldest link first; facts of one chain share it.
+
+    Of each chain that was asked for, `rows` are all its links in order, once.
+    """
+    head, valid_at = at.head.seq, format_instant(at.valid_at)
+    found: dict[str, tuple[Link, ...]] = {}
+    for _, chain in groupby(rows, key=itemgetter(_ROOT)):
+        links = list(chain)
+        covers = max((link[_EFFECT] for link in links if _covers(link, head, valid_at)), default=0)
+        told = []
+        for link in links:
+            belief = belief_of(link, head, valid_at)
+            if belief in _COVERED and link[_EFFECT] < covers:
+                belief = Belief.SUPERSEDED
+            if link[_SEQ] <= head:
+                told.append(Link(_fact(link, head), belief))
+        found |= dict.fromkeys((link[_ANSWERED + 1] for link in links), tuple(told))
+    return [found.get(fact_id, ()) for fact_id in fact_ids]
+
+
+def belief_of(link: Row, head: int, valid_at: str) -> Belief:
+    """Return where a link stands, as if nothing superseded it."""
+    if link[_SEQ] > head:
+        return Belief.LATER
+    if _is_past(link[_FORGOTTEN], head):
+        return Belief.FORGOTTEN
+    if _is_past(link[_RETRACTED], head):
+        return Belief.RETRACTED
+    if not _is_past(link[_EFFECT], head):
+        return Belief.CLAIMED
+    if link[_VALID_FROM] > valid_at:
+        return Belief.LATER
+    return Belief.BELIEVED if _is_valid(link, valid_at) else Belief.ENDED
+
+
+def _of_no_fact(claimed_at: int | None, head: int) -> Belief:
+    if claimed_at is None:
+        return Belief.UNKNOWN
+    return Belief.REPAIRED if claimed_at <= head else Belief.LATER
+
+
+def _covers(link: Row, head: int, valid_at: str) -> bool:
     """Tell whether a link covers those that took effect before it; a forgotten one does, too."""
-    _, effect, retracted, _, valid_from, _ = marks
-    head = at.head.seq
-    in_effect = effect is not None and effect <= head and (retracted is None or retracted > head)
-    return in_effect and valid_from <= format_instant(at.valid_at)
+    in_effect = _is_past(link[_EFFECT], head) and not _is_past(link[_RETRACTED], head)
+    return in_effect and bool(link[_VALID_FROM] <= valid_at)
 
 
-__all__ = ["MARKS", "asked_of", "belief_of", "followed_of", "links_of"]
+def _is_valid(link: Row, valid_at: str) -> bool:
+    return bool(link[_VALID_FROM] <= valid_at) and not _is_past(link[_VALID_TO], valid_at)
+
+
+def _is_past(mark: Any, now: Any) -> bool:
+    return mark is not None and bool(mark <= now)
+
+
+def _fact(link: Row, head: int) -> Fact:
+    return fact_of(link[_ANSWERED:], head)
+
+
+__all__ = ["LINK", "OWN", "askable", "asked_of", "belief_of", "followed_of", "links_of", "roots_to_ask"]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from custody_sync.errors import Refused
 from custody_sync.ledger import Assert
 from custody_sync.ledger.drafts import Draft
-from custody_sync.model import Event, EventKind, Fact, Provenance
+from custody_sync.model import Entry, Event, EventKind, Fact, Provenance
 
 HOUR = timedelta(hours=1)
 NEVER = 10**9
@@ -74,6 +74,12 @@ class Model:
         """Return every later link of a fact's chain."""
         links = [known for known in self.facts.values() if known.fact.supersedes == fact_id]
         return links + [deeper for link in links for deeper in self.later(link.fact.fact_id)]
+
+    def root(self, fact_id: str) -> str:
+        """Return the first link of a fact's chain."""
+        while (earlier := self.facts[fact_id].fact.supersedes) is not None:
+            fact_id = earlier
+        return fact_id
 
     def take(self, draft: Draft, event: Event) -> None:
         """Go one event further."""
@@ -184,6 +190,23 @@ class History:
                         )
                         got = [(f.fact_id, f.value, f.forgotten, f.confirmed, f.space) for f in page]
                         assert got == self.model.as_of(valid_at, tx_at, claimed, **only)
+                        if not only:
+                            await self.check_trails(page, valid_at, tx_at, claimed)
+
+    async def check_trails(
+        self, believed: list[Fact], valid_at: datetime, tx_at: datetime, claimed: bool
+    ) -> None:
+        """Every fact leads to the one of its chain that `as_of` lists, and a waiting claim to itself."""
+        waiting = {f.fact_id: f for f in believed if f.provenance is Provenance.CLAIMED and not f.confirmed}
+        live = {self.model.root(f.fact_id): f for f in believed if f.fact_id not in waiting}
+        assert len(live) + len(waiting) == len(believed), "two links of a chain are believed"
+        ids = list(self.model.facts)
+        entries = [Entry(store="memories", external_id="", fact_id=fact_id) for fact_id in ids]
+        _, found = await self.book.ledger.follow(
+            entries, valid_at=valid_at, tx_at=tx_at, include_claimed=claimed
+        )
+        wanted = [waiting.get(fact_id) or live.get(self.model.root(fact_id)) for fact_id in ids]
+        assert [one.fact for one in found] == wanted
 
 
 OPS = st.tuples(

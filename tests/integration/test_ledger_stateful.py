@@ -20,7 +20,7 @@ from hypothesis.stateful import rule, run_state_machine_as_test
 
 from custody_sync.ledger.drafts import Draft
 from custody_sync.ledger.storage import Note
-from custody_sync.model import ERASED_ID, Erasure, Outcome
+from custody_sync.model import ERASED_ID, Entry, Erasure, Outcome
 
 STEPS = (MINUTE, TICK, timedelta(seconds=1), 5 * MINUTE, 11 * MINUTE, HOUR, 3 * HOUR, -MINUTE, -2 * HOUR)
 DICE = st.integers(0, 2**24 - 1)
@@ -34,7 +34,7 @@ def ops_of(*kinds: str) -> st.SearchStrategy[Op]:
 
 
 OP = ops_of(*KINDS)
-QUESTIONS = ("as_of", "past", "fact", "lists", "unaccounted", "compare", "known", "export")
+QUESTIONS = ("as_of", "past", "fact", "lists", "unaccounted", "compare", "known", "export", "trails")
 LEASE = timedelta(minutes=1)
 STORIES, PARTS = 200 if os.environ.get("CUSTODY_SYNC_FULL") else 60, 4
 """How many stories there are, and in how many tests, so that they can be told on several processors."""
@@ -193,6 +193,18 @@ class TwoWriters(Story):
         store, pairs, keep = self.listing(dice)
         found = self.each(lambda hs: hs[writer].unaccounted(store, pairs, keep=keep))
         self.same(found, self.answers(writer).unaccounted(store, pairs, keep), "unaccounted")
+
+    def _ask_trails(self, writer: int, dice: Dice) -> None:
+        ids = [*self.model.facts, *sorted(self.model.repaired), "nobody", "f\x00", "\ud800", ""]
+        entries = [
+            Entry(store=dice.of(STORES), external_id=dice.of("ab"), fact_id=fact_id) for fact_id in ids[-20:]
+        ]
+        for spot in self.model.spots[-12:]:
+            scope = dice.of((spot.scope, spot.scope, None, "other"))
+            entries.append(Entry(store=spot.store, external_id=spot.external_id, scope=scope))
+        valid_at = dice.of((None, *(START + n * HOUR for n in (0, 1, 2, 3, 6)), START + HOUR + TICK))
+        tx_at, claimed = dice.of((None, self.moment(dice))), dice.of((False, True))
+        self.trails(writer, entries, ids[-20:], valid_at, tx_at, claimed)
 
     def _ask_known(self, writer: int, dice: Dice) -> None:
         ids = [*self.model.facts, *self.model.repaired, "nobody", "", "x\x00", "\ud800"][dice.of((0, 1, 2)) :]

@@ -196,33 +196,47 @@ LEFT JOIN custody_sync.facts f ON f.fact_id = p.fact_id AND e.fact_id IN (p.fact
     AND (p.state = 'held' OR (p.state = 'kept' AND %(keep)s)) AND (p.until IS NULL OR p.until > h.now)
 LEFT JOIN custody_sync.sealed s ON s.seq = f.seq ORDER BY e.place
 
--- At most one link of a chain is believed; a claim that is asked for leads to itself as well.
+-- Of entries with a label, and where some have none.
+-- name: labelled
+SELECT e.place - 1 AS place, e.fact_id
+FROM json_array_elements_text(%(entries)s::json) WITH ORDINALITY AS e(fact_id, place)
+
+-- name: unlabelled
+SELECT e.place, coalesce(e.fact_id, p.fact_id) AS fact_id
+FROM json_to_recordset(%(entries)s::json)
+    AS e(place integer, fact_id text, store text, external_id text, scope text)
+LEFT JOIN LATERAL (
+    SELECT p.fact_id FROM custody_sync.placements p
+    WHERE hashtextextended(p.external_id, 0) = hashtextextended(e.external_id, 0)
+    AND p.store = e.store COLLATE "C" AND p.external_id = e.external_id COLLATE "C"
+    AND p.scope IS NOT DISTINCT FROM e.scope COLLATE "C" AND p.state <> 'gone'
+    ORDER BY p.id DESC LIMIT 1
+) p ON true
+
+-- First the entries' own links, then of each chain that is not seen to end with them the link in effect last.
 -- name: follow
 WITH found AS ({at}), at AS (
     SELECT coalesce(max(seq), 0) AS seq, max(tx_time) AS tx_time, max(hash) AS hash,
         coalesce(%(valid_at)s, greatest(%(now)s, max(tx_time))) COLLATE "C" AS valid_at
     FROM found
-), asked AS (
-    SELECT e.place, coalesce(e.fact_id, p.fact_id) AS fact_id
-    FROM json_to_recordset(%(entries)s::json)
-        AS e(place integer, fact_id text, store text, external_id text, scope text)
-    LEFT JOIN LATERAL (
-        SELECT o.fact_id FROM custody_sync.placements o
-        WHERE hashtextextended(o.external_id, 0) = hashtextextended(e.external_id, 0)
-        AND o.store = e.store COLLATE "C" AND o.external_id = e.external_id COLLATE "C"
-        AND o.scope IS NOT DISTINCT FROM e.scope COLLATE "C" AND o.state <> 'gone'
-        ORDER BY o.id DESC LIMIT 1
-    ) p ON e.fact_id IS NULL
+), own AS MATERIALIZED (
+    SELECT e.place, e.fact_id AS owner, f.* FROM ({asked}) e
+    LEFT JOIN custody_sync.facts f ON f.fact_id = e.fact_id COLLATE "C"
 )
-SELECT at.seq, at.tx_time, at.hash, at.valid_at, e.place, e.fact_id, c.standing, c.seq, {marks}, {fact}
-FROM at LEFT JOIN asked e ON true
-LEFT JOIN custody_sync.claims c ON c.fact_id = e.fact_id COLLATE "C"
-LEFT JOIN custody_sync.facts h ON h.fact_id = e.fact_id COLLATE "C"
-LEFT JOIN LATERAL (
-    SELECT * FROM custody_sync.facts f
-    WHERE f.root = h.root AND (({believed}) OR (%(claimed)s AND f.seq = h.seq AND {claimed}))
-) f ON true
-LEFT JOIN custody_sync.sealed s ON s.seq = f.seq ORDER BY e.place
+SELECT f.place, f.owner, CASE WHEN f.seq IS NULL THEN
+        (SELECT c.seq FROM custody_sync.claims c WHERE c.fact_id = f.owner COLLATE "C") END,
+    {link}, at.seq, at.tx_time, at.hash, at.valid_at
+FROM at LEFT JOIN own f ON true LEFT JOIN custody_sync.sealed s ON s.seq = f.seq
+UNION ALL
+SELECT NULL, NULL, NULL, {link}, at.seq, at.tx_time, at.hash, at.valid_at
+FROM at CROSS JOIN (
+    SELECT DISTINCT o.root FROM at CROSS JOIN own o
+    WHERE o.root IS NOT NULL AND NOT ({live} AND o.live AND o.valid_from <= at.valid_at)
+) r CROSS JOIN LATERAL (
+    SELECT * FROM custody_sync.facts f WHERE f.root = r.root AND f.effect_seq <= at.seq
+    AND (f.retract_seq IS NULL OR f.retract_seq > at.seq) AND f.valid_from <= at.valid_at
+    ORDER BY f.effect_seq DESC LIMIT 1
+) f LEFT JOIN custody_sync.sealed s ON s.seq = f.seq
 
 -- name: links
 WITH found AS ({at}), at AS (
@@ -230,13 +244,13 @@ WITH found AS ({at}), at AS (
         coalesce(%(valid_at)s, greatest(%(now)s, max(tx_time))) COLLATE "C" AS valid_at
     FROM found
 )
-SELECT at.seq, at.tx_time, at.hash, at.valid_at, a.place - 1, {marks}, {fact}
+SELECT {link}, at.seq, at.tx_time, at.hash, at.valid_at
 FROM at LEFT JOIN (
-    json_array_elements_text(%(ids)s::json) WITH ORDINALITY AS a(fact_id, place)
-    JOIN custody_sync.facts r ON r.fact_id = a.fact_id COLLATE "C"
+    (SELECT DISTINCT r.root FROM json_array_elements_text(%(ids)s::json) AS a(fact_id)
+     JOIN custody_sync.facts r ON r.fact_id = a.fact_id COLLATE "C") r
     JOIN custody_sync.facts f ON f.root = r.root
-) ON f.seq <= at.seq
-LEFT JOIN custody_sync.sealed s ON s.seq = f.seq ORDER BY a.place, f.seq
+) ON true
+LEFT JOIN custody_sync.sealed s ON s.seq = f.seq ORDER BY f.root, f.seq
 
 -- name: held
 SELECT h.seq, h.tx_time, h.hash, p.* FROM custody_sync.head h LEFT JOIN LATERAL (
