@@ -8,16 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import pytest
-
+from custody_sync.adapters.langgraph import LangGraphStore
 from custody_sync.coordinator import AsyncCoordinator
+from custody_sync.faces.langgraph import CustodyStore
 from custody_sync.ledger import Ledger
 from custody_sync.testing import FaultPlan, ManualClock, testing_runtime
-
-pytest.importorskip("langgraph.store.base", reason="the LangGraph face needs custody-sync[langgraph]")
-
-from custody_sync.adapters.langgraph import LangGraphStore
-from custody_sync.faces.langgraph import CustodyStore
 
 
 @dataclass
