@@ -10,13 +10,14 @@ from unittest.mock import AsyncMock
 
 import pytest
 from fix_custody import ACTOR, Desk, error_of, open_desk
+from fix_ledger import day
 from fix_recall import Shelf, counts_of, entry_of, open_shelf, values_of, watch
 
-from custody_sync import Coordinator
+from custody_sync import AsyncCoordinator, Coordinator, Ledger
 from custody_sync.errors import ClosedError, InvalidInput, StoreUnavailable, UnlabelledEntries
 from custody_sync.model import Capability, Entry, Hit
 from custody_sync.recalled import Belief, Budget
-from custody_sync.testing import FOREVER, Faults, ManualClock, MemoryStore
+from custody_sync.testing import FOREVER, Faults, ManualClock, MemoryStore, testing_runtime
 
 DAY = timedelta(days=1)
 
@@ -87,24 +88,39 @@ async def test_c31_a_store_that_was_down_serves_nothing_it_should_have_lost(tmp_
             assert (values_of(found), counts_of(found)) == ([], {"forgotten": 1})
 
 
-async def test_c12_a_price_at_its_times(tmp_path: Path) -> None:
-    """C12: one current value at any instant, the earlier one in February, and nothing where it expired."""
-    clock = ManualClock()
-    async with open_desk(tmp_path, stores=[Shelf(clock=clock)], clock=clock) as desk:
-        about = {"subject": "plan:team", "predicate": "list_price"}
-        learned = clock.now()
-        old = await desk.written(4200, **about)
-        clock.advance(50 * DAY)
-        await desk.written(3600, supersedes=old, valid_from=clock.now(), **about)
-        clock.advance(177 * DAY)
-        today = await desk.custody.recall("list price")
-        assert values_of(today) == [3600]
-        february = await desk.custody.recall("list price", valid_at=learned + 28 * DAY)
-        assert values_of(february) == [4200]
-        await desk.custody.expire(actor=ACTOR, windows={"org": "P90D"}, age_from="superseded")
-        later = await desk.custody.recall("list price", valid_at=learned + 28 * DAY)
-        assert (values_of(later), later.status) == ([], "exhausted")
-        assert values_of(await desk.custody.recall("list price")) == [3600]
+async def test_c12_a_price_at_its_times(ledger_url: str) -> None:
+    """C12, on every storage: one current value at any instant, and none where what was so expired."""
+    clock = ManualClock(day(12, month=1))
+    runtime = testing_runtime(clock=clock)
+    async with (
+        await Ledger.open(ledger_url, create=True, runtime=runtime) as ledger,
+        AsyncCoordinator(ledger, stores=[Shelf(clock=clock)], runtime=runtime) as custody,
+    ):
+        about: Any = {"subject": "plan:team", "predicate": "list_price", "space": "org", "actor": ACTOR}
+        old = await custody.write(value=4200, **about)
+        clock.set(day(3, month=3))
+        await custody.write(value=3600, supersedes=old.fact.fact_id, valid_from=clock.now(), **about)
+        clock.set(day(27, month=8))
+
+        async def price(**when: Any) -> list[Any]:
+            found = await custody.recall("list price", with_history=True, **when)
+            assert found.status == "exhausted"
+            for hit in found.hits:
+                dates = [link.fact.valid_from for link in hit.history]
+                # What the ledger had not heard of at the time is in no history either.
+                assert dates == [day(12, month=1), day(3, month=3)][: 1 if "tx_at" in when else 2]
+            return values_of(found)
+
+        assert await price() == [3600]
+        assert await price(valid_at=day(9, month=2)) == [4200]
+        assert await price(valid_at=day(2, 23, month=3)) == [4200]
+        assert await price(valid_at=day(3, month=3)) == [3600]
+        assert await price(valid_at=day(9, month=2), tx_at=day(9, month=2)) == [4200]
+        assert await price(valid_at=day(11, month=1)) == []
+        expired = await custody.expire(actor=ACTOR, windows={"org": "P90D"}, age_from="superseded")
+        assert len(expired.facts) == 1
+        assert await price(valid_at=day(9, month=2)) == []
+        assert await price() == [3600]
 
 
 # --- who decides ----------------------------------------------------------------------------
