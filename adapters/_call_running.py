@@ -6,14 +6,15 @@ import inspect
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
 from functools import partial
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from custody_sync.adapters._failures import describe, failure_of, status_of
 from custody_sync.adapters._shared import WorkerThreads
 from custody_sync.errors import CustodyError, InvalidStore, StoreUnavailable
 
 T = TypeVar("T")
-Call = Callable[[], Any]
+Call: TypeAlias = Callable[[], Any]
+Tells: TypeAlias = Callable[[Exception], bool]
 
 PAGE = 500
 
@@ -37,7 +38,7 @@ class Running:
         finish: Callable[[Any], T],
         *,
         most: int = PAGE,
-        nothing: Callable[[Exception], bool] = lambda _: False,
+        nothing: Tells = lambda _: False,
     ) -> T:
         """Call, and finish what came of it in the same place: a generator runs its owner's code, too.
 
@@ -46,20 +47,18 @@ class Running:
             call: a plain or an asynchronous callable.
             finish: makes our answer of what it gave.
             most: how many results an asynchronous generator is asked for.
-            nothing: tells of an error that it means None.
+            nothing: tells of an error of the call, not of finishing, that it means None.
 
         Raises:
             InvalidStore: what it gave has not the form it should have.
             StoreError: it failed; it may have taken effect unless an HTTP status says that it did not.
         """
         try:
-            return await self._carry_out(call, finish, most)
+            return await self._carry_out(call, finish, most, nothing)
         except CustodyError:
             raise
         except Exception as error:
-            failure = None if nothing(error) else self._failure(operation, error)
-        if failure is None:
-            return finish(None)
+            failure = self._failure(operation, error)
         raise failure from None
 
     async def pages(self, operation: str, call: Call, read: Callable[[object], T]) -> AsyncIterator[list[T]]:
@@ -97,10 +96,10 @@ class Running:
 
     # --- inside ----------------------------------------------------------------------------
 
-    async def _carry_out(self, call: Call, finish: Callable[[Any], T], most: int) -> T:
+    async def _carry_out(self, call: Call, finish: Callable[[Any], T], most: int, nothing: Tells) -> T:
         def whole() -> tuple[Any, bool]:
             try:
-                given = call()
+                given = _called(call, nothing)
                 is_to_come = inspect.isawaitable(given) or isinstance(given, AsyncIterable)
                 return (given, True) if is_to_come else (finish(given), False)
             except StopIteration:
@@ -113,7 +112,7 @@ class Running:
             done: T = given
             return done
         if isinstance(given, Awaitable):
-            given = await given
+            given = await _awaited(given, nothing)
         return finish(await _several(given, most) if isinstance(given, AsyncIterable) else given)
 
     def _failure(self, operation: str, error: Exception) -> CustodyError:
@@ -129,6 +128,24 @@ class Running:
             problem = f"it gave {kind} where a list of results belongs, an empty one if there are none"
             raise InvalidStore(store=self._store, problem=problem)
         return iter(given)
+
+
+def _called(call: Call, nothing: Tells) -> Any:
+    try:
+        return call()
+    except Exception as error:
+        if not nothing(error):
+            raise
+    return None
+
+
+async def _awaited(given: Awaitable[Any], nothing: Tells) -> Any:
+    try:
+        return await given
+    except Exception as error:
+        if not nothing(error):
+            raise
+    return None
 
 
 async def _several(rows: AsyncIterable[Any], most: int) -> list[Any]:

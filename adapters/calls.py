@@ -8,7 +8,7 @@ what it stands on: a search that shows ids proves a removal while the text is kn
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any
@@ -22,6 +22,15 @@ from custody_sync.model import ERASED_ID, Capability, Entry, Fact, Hit, Label, L
 from custody_sync.ports import NO_TEXT, Whose, whose
 
 _PROBE, _GROWTH, _MOST = 100, 10, 10_000
+_TAKES = {
+    "search": ("query", "k"),
+    "add": ("text", "metadata"),
+    "delete": ("id",),
+    "get": ("id",),
+    "entries": (),
+    "read": ("result",),
+}
+"""What each callable is called with, by position."""
 _GONE = 404
 _TIE = 1e-6
 _NO_GET = "only while its text is known, by a search that shows ids with texts or scores; give get= for more"
@@ -39,7 +48,7 @@ class CallStore:
         add: `(text, metadata)` stores a text and gives its id, or the ids of its parts. The metadata is what
             was remembered with it and seven keys of custody, all in a dict of its own.
         delete: `(id)` deletes; an id that is not there any more may raise `LookupError` or a 404.
-        get: `(id)` gives the one result, or None if there is none.
+        get: `(id)` gives the one result, and None only if there is none: that is taken for a proof.
         entries: `()` gives every result there is, in any order, while others come and go.
         read: makes a `Found` of one result, where it has another form.
         ids: makes an id of its text, where one callable gives numbers and another one texts.
@@ -64,9 +73,9 @@ class CallStore:
         executor: Executor | None = None,
         limits: Limits | None = None,
     ) -> None:
+        _check_calls({"search": search, "add": add, "delete": delete})
         optional = {"get": get, "entries": entries, "read": read}
-        _check_callable(search=search, add=add, delete=delete)
-        _check_callable(**{name: given for name, given in optional.items() if given is not None})
+        _check_calls({name: given for name, given in optional.items() if given is not None})
         self.name = name
         self.limits = limits or Limits()
         self.ids = Ids(name, ids)
@@ -174,7 +183,7 @@ class CallStore:
 
         get: Any = self._get
         call = partial(get, self.ids.read(entry.external_id))
-        found = await self._running.run(operation, call, read, nothing=_is_gone)
+        found = await self._running.run(operation, call, read)
         return None if found is None else self._whose(entry, found)
 
     def _whose(self, entry: Entry, found: Found) -> Whose:
@@ -228,10 +237,19 @@ def _is_gone(error: Exception) -> bool:
     return isinstance(error, LookupError) or status_of(error) == _GONE
 
 
-def _check_callable(**given: object) -> None:
-    for field, function in given.items():
+def _check_calls(given: Mapping[str, object]) -> None:
+    for name, function in given.items():
         if not callable(function):
-            raise InvalidInput(field=field, problem=f"must be callable, not {type(function).__name__}")
+            raise InvalidInput(field=name, problem=f"must be callable, not {type(function).__name__}")
+        words = _TAKES[name]
+        try:
+            spaces = {"spaces": None} if name == "search" and _takes(function, "spaces") else {}
+            inspect.signature(function).bind(*words, **spaces)
+        except ValueError:  # of some built-in functions nobody can tell
+            continue
+        except TypeError:
+            problem = f"must take ({', '.join(words)}); a lambda may sort its arguments"
+            raise InvalidInput(field=name, problem=problem) from None
 
 
 def _takes(function: Callable[..., Any], name: str) -> bool:

@@ -38,6 +38,10 @@ class Index:
         self.rows[number] = (text, metadata)
         return number
 
+    def fetch(self, number: int) -> tuple[int, str] | None:
+        """Return one row, or None."""
+        return (number, self.rows[number][0]) if number in self.rows else None
+
     def remove(self, number: int) -> None:
         """Drop a text."""
         del self.rows[number]
@@ -52,7 +56,7 @@ def main() -> None:
             search=index.query,
             add=index.upsert,
             delete=index.remove,
-            get=lambda number: (number, *index.rows[number][:1]),
+            get=index.fetch,
             ledger=f"sqlite:///{Path(folder) / 'custody.db'}",
         )
         with memory:

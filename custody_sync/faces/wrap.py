@@ -45,7 +45,7 @@ class WrapOptions(TypedDict, total=False):
     """What `wrap` takes beside the three callables: of the store, of the face, and of the coordinator."""
 
     get: Callable[..., Any] | None
-    """`(id)` gives one result or None; with it a removal can be verified at any time."""
+    """`(id)` gives one result, and None only if there is none; with it any removal can be verified."""
     entries: Callable[..., Any] | None
     """`()` gives every result; with it `repair` finds what nobody recorded."""
     read: Read | None

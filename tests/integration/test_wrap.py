@@ -167,6 +167,18 @@ def test_a_removal_is_proved_later_where_it_can_be_looked_up(wrapped: Wrap) -> N
     assert memory.delete(given) is False, "nothing is known of it any more"
 
 
+def test_a_delete_goes_on_where_it_was_left(wrapped: Wrap) -> None:
+    """Deleting again what is still pending deletes and asks again."""
+    index = PlainIndex()
+    memory = wrapped(index, get=index.get)
+    given = memory.add("a note")
+    index.lies = True
+    assert memory.delete(given) is False
+    index.lies = False
+    assert memory.delete(given) is True
+    assert index.texts() == []
+
+
 def test_a_replacement_is_found_in_its_stead(wrapped: Wrap) -> None:
     """What is superseded leads to what replaced it, under an id that can be deleted, and once."""
     index = PlainIndex()

@@ -10,7 +10,7 @@ from fakes.plain_index import PlainIndex, Refused, Trouble
 from fix_wrap import Wrap, told
 
 from custody_sync.errors import InvalidInput, InvalidStore, StoreUnavailable, StoreWriteFailed
-from custody_sync.faces.wrap import CallStore, wrap
+from custody_sync.faces.wrap import CallStore, Found, wrap
 from custody_sync.model import Capability, Level
 
 
@@ -130,16 +130,19 @@ def test_metadata_that_is_no_json_is_refused_by_key(wrapped: Wrap, metadata: Any
         {"search": None},
         {"delete": "delete"},
         {"get": 7},
+        {"search": lambda query: []},
+        {"add": lambda text: 1},
+        {"delete": lambda: None},
+        {"entries": lambda after: []},
         {"space": " "},
         {"actor": ""},
         {"threads": 0},
         {"on_pendin": print},
     ],
-    ids=lambda wrong: next(iter(wrong)),
 )
 def test_a_wrong_argument_makes_no_ledger(tmp_path: Path, wrong: dict[str, Any]) -> None:
-    """It is refused before anything is created."""
-    with pytest.raises((InvalidInput, TypeError)):
+    """It is refused by name before anything is created."""
+    with pytest.raises((InvalidInput, TypeError), match=next(iter(wrong))):
         wrap(**told(tmp_path, PlainIndex(), **wrong))
     assert list(tmp_path.iterdir()) == []
 
@@ -163,3 +166,31 @@ def test_capabilities_are_what_the_callables_allow() -> None:
         entries=index.entries,
     )
     assert set(more.capabilities) == {Capability.FIND}
+
+
+@pytest.mark.parametrize("broken", [KeyError("secret"), OSError("secret"), Refused("secret", 404)])
+def test_a_lookup_that_fails_proves_nothing(wrapped: Wrap, broken: Exception) -> None:
+    """Only None says that there is nothing: an error, in the lookup or in reading it, is none."""
+    index = PlainIndex()
+    results: list[Any] = []
+
+    def get(given: Any) -> Any:
+        raise broken
+
+    memory = wrapped(index, get=get, on_pending=results.append)
+    given = memory.add("a note")
+    assert memory.delete(given) is False
+    assert [removal.outcome for result in results for removal in result.removals] == ["failed"]
+
+
+def test_a_reader_that_fails_proves_nothing(wrapped: Wrap) -> None:
+    """A `read` that cannot make sense of what is still there does not make it gone."""
+    index = PlainIndex()
+
+    def read(row: Any) -> Found:
+        return {"known": Found(row[0])}[row[1]]
+
+    memory = wrapped(index, get=index.get, read=read)
+    given = memory.add("a note")
+    index.lies = True
+    assert memory.delete(given) is False
