@@ -58,6 +58,8 @@ class LangChainStore:
             It has to be applied before the store's cut, not after.
         list_ids: Yields the ids that begin with a prefix, and must not lose its place when entries are
             deleted meanwhile.
+        mixed: Whether it may hold documents that custody did not put, some of them adopted: those have no
+            label, so a search in a space also looks for them without the filter. False saves that question.
         blocking: Whether to call it in worker threads; False awaits its `a` methods in one event loop.
         threads: How many blocking calls may run at once.
         executor: Runs the blocking calls instead of own threads.
@@ -73,6 +75,7 @@ class LangChainStore:
         scores: Scores | None = None,
         where: Where | None = None,
         list_ids: ListIds | None = None,
+        mixed: bool = True,
         blocking: bool = True,
         threads: int = 16,
         executor: Executor | None = None,
@@ -101,6 +104,7 @@ class LangChainStore:
             list_ids=list_ids or known.list_ids,
         )
         workers = WorkerThreads(name, limit=threads, executor=executor)
+        self._mixed = mixed
         self._calls = Calls(name, store, self._reach, workers, blocking=blocking)
         self.capabilities = capabilities_of(self._reach, gets=self._calls.gets, scored=self._calls.scored)
 
@@ -196,7 +200,10 @@ class LangChainStore:
         if self._reach.where is None:
             return await self._told_apart(query, k, frozenset(spaces))
         asked = [self._calls.ask("search", query, k, {"space": space}) for space in dict.fromkeys(spaces)]
+        asked += [self._calls.ask("search", query, k)] if self._mixed else []
         answers = [[self._hit(found) for found in answer] for answer in await asyncio.gather(*asked)]
+        if self._mixed:
+            answers[-1] = [hit for hit in answers[-1] if hit.entry.fact_id is None]
         # Best of each first: hits without a score stay in that order.
         hits = [hit for best in zip_longest(*answers) for hit in best if hit is not None]
         return sorted(hits, key=lambda hit: (hit.score is None, -(hit.score or 0.0)))[:k]
@@ -206,10 +213,13 @@ class LangChainStore:
         size = min(k * GROWTH, MOST)
         while True:
             answer = await self._calls.ask("search", query, size)
-            hits = [hit for hit in map(self._hit, answer) if hit.entry.space in spaces]
+            hits = [hit for hit in map(self._hit, answer) if self._may_be_in(spaces, hit.entry)]
             if len(hits) >= k or len(answer) < size or size >= MOST:
                 return hits[:k]
             size = min(size * GROWTH, MOST)
+
+    def _may_be_in(self, spaces: frozenset[str], entry: Entry) -> bool:
+        return entry.space in spaces or (self._mixed and entry.fact_id is None)
 
     async def after_forget(self, entries: Sequence[Entry]) -> Sequence[str]:
         """Say what a deletion in this kind of store leaves, as far as it is known."""
