@@ -46,7 +46,9 @@ def card(
         async with open_ledger(settings, read_only=True) as opened:
             cards = await cards_of(opened, subject, predicate, space=space, valid_at=valid, tx_at=known)
             basis = await basis_of(opened)
-        for found in cards:
+        for number, found in enumerate(cards):
+            if number:
+                output.line("")
             _show(output, found)
         if not cards:
             output.line(f"No record of {predicate} of {subject}{'' if space is None else f' in {space}'}.")
@@ -58,9 +60,9 @@ def card(
 
 def _show(output: Output, card: Card) -> None:
     output.line(f"{card.subject} {card.predicate} in {card.space}")
-    now = card.current or (None,)
-    output.pairs([("current" if number == 0 else "and", _told(fact)) for number, fact in enumerate(now)])
-    output.pairs([("original", _told(card.original))])
+    current, *others = card.current or (None,)
+    also = [("and", _told(fact)) for fact in others]
+    output.pairs([("current", _told(current)), *also, ("original", _told(card.original))])
     output.table(
         "chain, oldest first",
         (
