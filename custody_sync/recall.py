@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import Counter
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Literal, NamedTuple
+from typing import Literal, TypeAlias
 
 from custody_sync.errors import StoreError, UnlabelledEntries
 from custody_sync.ledger import Ledger
@@ -33,11 +33,14 @@ from custody_sync.stores import Gate, describe
 
 Unlabelled = Literal["drop", "show", "refuse"]
 Keep = Callable[[Fact], bool]
+Served: TypeAlias = tuple[Entry, float | None]
+"""An entry as the store served it, and its score; a plain pair, since every recall makes a dozen."""
 
 MOST = 10_000
 """A store is asked for no more than so many entries."""
 GROWTH = 4
 PAGE = 1000
+ENDLESS = sys.maxsize
 MARK = "…"
 """What a text ends with that was cut."""
 
@@ -66,13 +69,6 @@ class Question:
     keep: Keep | None = None
 
 
-class Served(NamedTuple):
-    """An entry as the store served it, and its score."""
-
-    entry: Entry
-    score: float | None
-
-
 @dataclass(slots=True)
 class Sifted:
     """One answer of a store, joined to the ledger."""
@@ -80,10 +76,15 @@ class Sifted:
     at: Instants
     seen: int = 0
     live: list[tuple[Served, Fact]] = field(default_factory=list)
-    dropped: Counter[Dropped] = field(default_factory=Counter)
+    dropped: dict[Dropped, int] = field(default_factory=dict)
     filtered: set[str] = field(default_factory=set)
     """The facts that the caller's own filter leaves out."""
     unlabelled: list[Entry] = field(default_factory=list)
+
+    def drop(self, why: Dropped, count: int = 1) -> None:
+        """Count what is left out."""
+        if count:
+            self.dropped[why] = self.dropped.get(why, 0) + count
 
 
 class Recall:
@@ -112,19 +113,29 @@ class Recall:
             StoreError: the store did not answer.
             UnlabelledEntries: it served what nobody stands behind, and that is to be refused.
         """
-        limit = asyncio.timeout(self._question.budget.seconds)
+        seconds = self._question.budget.seconds
+        if seconds is None:
+            await self._ask()
+        else:
+            await self._ask_within(seconds)
+        return self._result()
+
+    async def _ask_within(self, seconds: float) -> None:
+        limit = asyncio.timeout(seconds)
         try:
             async with limit:
-                sifted = await self._search()
-                if self._question.with_history and self._hits:
-                    await self._add_history(sifted.at)
+                await self._ask()
         except TimeoutError:
             if not limit.expired():
                 raise
             self._notes.append("the time was over before everything was asked")
             if self._status not in _CUT_SHORT:
                 self._status = RecallStatus.TIMED_OUT
-        return self._result()
+
+    async def _ask(self) -> None:
+        sifted = await self._search()
+        if self._question.with_history and self._hits:
+            await self._add_history(sifted.at)
 
     async def _search(self) -> Sifted:
         question, size = self._question, self._first_size()
@@ -198,23 +209,24 @@ class Recall:
         """Join what a store served to the ledger, in one question."""
         question = self._question
         rows = self._read(hits)
-        ours = [row for row in rows if self._may_be_ours(row.entry)]
+        ledger_id = self._ledger.ledger_id
+        ours = [row for row in rows if row[0].ledger_id == ledger_id or row[0].fact_id is None]
         at, led = await self._ledger.follow(
-            [row.entry for row in ours],
+            [entry for entry, _ in ours],
             valid_at=question.valid_at,
             tx_at=question.tx_at,
             include_claimed=question.include_claimed,
         )
         sifted = Sifted(at, len(hits))
-        sifted.dropped[Dropped.UNREADABLE] = len(hits) - len(rows)
-        sifted.dropped[Dropped.OTHER_LEDGER] = len(rows) - len(ours)
+        sifted.drop(Dropped.UNREADABLE, len(hits) - len(rows))
+        sifted.drop(Dropped.OTHER_LEDGER, len(rows) - len(ours))
         facts: set[str] = set()
         for row, followed in zip(ours, led, strict=True):
-            why = self._judge(row.entry, followed, facts, sifted.filtered)
+            why = self._judge(row[0], followed, facts, sifted.filtered)
             if why is not None:
-                sifted.dropped[why] += 1
+                sifted.drop(why)
                 if why is Dropped.UNLABELLED:
-                    sifted.unlabelled.append(row.entry)
+                    sifted.unlabelled.append(row[0])
             elif followed.fact is not None:
                 facts.add(followed.fact.fact_id)
                 sifted.live.append((row, followed.fact))
@@ -225,14 +237,11 @@ class Recall:
         shown = [hit if isinstance(hit, Hit) else None for hit in hits]
         entries = read_page([hit and hit.entry for hit in shown], self._gate.name)
         rows = [
-            Served(entry, _number(hit.score))
+            (entry, _number(hit.score))
             for hit, entry in zip(shown, entries, strict=True)
             if hit is not None and not isinstance(entry, Spoiled)
         ]
         return in_order(rows)
-
-    def _may_be_ours(self, entry: Entry) -> bool:
-        return entry.fact_id is None or entry.ledger_id == self._ledger.ledger_id
 
     def _judge(self, entry: Entry, followed: Followed, facts: set[str], filtered: set[str]) -> Dropped | None:
         """Say why an entry is left out; None where its fact is served."""
@@ -256,27 +265,22 @@ class Recall:
 
     def _choose(self, sifted: Sifted) -> RecallStatus | None:
         """Take the best facts while there is room; say which limit of the budget ended that, if one did."""
-        budget, self._hits = self._question.budget, []
-        left, best = budget.characters, sifted.live[: self._question.k]
-        for row, fact in best:
-            text = fact.text or ""
+        budget, store = self._question.budget, self._gate.name
+        left, best = budget.characters or ENDLESS, sifted.live[: self._question.k]
+        hits = self._hits = list[Recalled]()
+        for (entry, score), fact in best:
+            text, cut = fact.text or "", False
             is_correction = fact.supersedes is not None
-            room = _room(text, left, None if is_correction else budget.per_fact)
-            if len(text) > room and (is_correction or room <= len(MARK)):
-                sifted.dropped[Dropped.BUDGET] = len(best) - len(self._hits)
-                return RecallStatus.BUDGET_TOO_SMALL if is_correction else RecallStatus.BUDGET_SPENT
-            cut = len(text) > room
-            shown = text[: room - len(MARK)] + MARK if cut else text
-            left = None if left is None else left - len(shown)
-            self._hits.append(
-                Recalled(
-                    fact=fact,
-                    text=shown,
-                    store=self._gate.name,
-                    external_id=row.entry.external_id,
-                    score=row.score,
-                    cut=cut,
-                )
+            room = left if is_correction else min(left, budget.per_fact or ENDLESS)
+            if len(text) > room:
+                if is_correction or room <= len(MARK):
+                    sifted.drop(Dropped.BUDGET, len(best) - len(hits))
+                    return RecallStatus.BUDGET_TOO_SMALL if is_correction else RecallStatus.BUDGET_SPENT
+                text, cut = text[: room - len(MARK)] + MARK, True
+            left -= len(text)
+            external_id = entry.external_id
+            hits.append(
+                Recalled(fact=fact, text=text, store=store, external_id=external_id, score=score, cut=cut)
             )
         return None
 
@@ -297,14 +301,14 @@ class Recall:
             seen=sifted.seen,
             valid_at=sifted.at.valid_at,
             head=sifted.at.head,
-            dropped={reason: count for reason in Dropped if (count := sifted.dropped.get(reason))},
+            dropped={why: sifted.dropped[why] for why in Dropped if why in sifted.dropped},
             unlabelled=tuple(sifted.unlabelled) if question.unlabelled == "show" else (),
             notes=(*self._notes, *self._remarks(sifted)),
         )
 
     def _remarks(self, sifted: Sifted) -> list[str]:
         remarks = []
-        count = sifted.dropped[Dropped.UNLABELLED]
+        count = len(sifted.unlabelled)
         if count and self._question.unlabelled == "drop":
             entries = "1 entry without a label was" if count == 1 else f"{count} entries without a label were"
             remarks.append(f"{entries} left out: run adopt")
@@ -321,8 +325,8 @@ def in_order(rows: list[Served]) -> list[Served]:
     """Return what was served in the store's order, and what it scored alike in order of id."""
     first = 0
     for end in range(1, len(rows) + 1):
-        score = rows[first].score
-        if end < len(rows) and score is not None and rows[end].score == score:
+        score = rows[first][1]
+        if end < len(rows) and score is not None and rows[end][1] == score:
             continue
         if end - first > 1:
             rows[first:end] = sorted(rows[first:end], key=_by_id)
@@ -331,21 +335,20 @@ def in_order(rows: list[Served]) -> list[Served]:
 
 
 def _by_id(row: Served) -> tuple[str, str, str]:
-    return row.entry.external_id, row.entry.scope or "", row.entry.fact_id or ""
+    entry, _ = row
+    return entry.external_id, entry.scope or "", entry.fact_id or ""
 
 
 def _number(score: object) -> float | None:
     """Return a score that can be compared; what a store says instead of one is no score."""
+    if type(score) is float:
+        return score if math.isfinite(score) else None
     if not isinstance(score, int | float) or isinstance(score, bool):
         return None
     try:
         return float(score) if math.isfinite(score) else None
     except OverflowError:
         return None
-
-
-def _room(text: str, *limits: int | None) -> int:
-    return min((limit for limit in limits if limit is not None), default=len(text))
 
 
 def _was_rewritten(entry: Entry, followed: Followed) -> bool:

@@ -111,7 +111,7 @@ def sifted(sizes: list[tuple[int, bool]]) -> Sifted:
         )
         for n, (size, corrects) in enumerate(sizes)
     ]  # fmt: skip
-    served = Served(Entry(store="s", external_id="e"), None)
+    served: Served = (Entry(store="s", external_id="e"), None)
     return Sifted(Instants(NO_EVENT, now), len(facts), [(served, fact) for fact in facts])
 
 
