@@ -7,20 +7,23 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import psycopg
 import pytest
+from fix_ledger import Book, open_book
 from fix_oracle import Oracle
+from fix_shelf import Shelf, check_both_ways
 from fix_world import World, open_busy_world
 
 from custody_sync import AsyncCoordinator, Ledger
 from custody_sync.model import (
     Erasure,
     Outcome,
+    Provenance,
 )
 from custody_sync.results import (
     ForgetResult,
@@ -31,6 +34,7 @@ FOLDER = Path(__file__).parents[3] / "shared" / "data" / "locomo"
 # Three of the ten have a John, so that erasing one of them must tell him from the others.
 CONVERSATIONS = ("41", "43", "47")
 ERASED = "locomo:41:John"
+EVERYTHING = os.environ.get("CUSTODY_SYNC_LOCOMO") == "all"
 AT_ONCE = 24
 CLERK = "agent:listener"
 TEXTS = {"agent": "select value->>'text' from store", "memories": "select text from memories"}
@@ -62,10 +66,14 @@ def observations(conversation: Path) -> Iterator[Observation]:
                     yield Observation(f"locomo:{conversation.stem}:{speaker}", text, joined)
 
 
+def questions(conversation: Path) -> list[str]:
+    """Read what the data asks about one conversation."""
+    return [asked["question"] for asked in json.loads(conversation.read_text())["qa"]]
+
+
 def conversations() -> list[Path]:
     """Return three conversations, or all where CUSTODY_SYNC_LOCOMO=all asks for them."""
-    everything = os.environ.get("CUSTODY_SYNC_LOCOMO") == "all"
-    return [path for path in sorted(FOLDER.glob("*.json")) if everything or path.stem in CONVERSATIONS]
+    return [path for path in sorted(FOLDER.glob("*.json")) if EVERYTHING or path.stem in CONVERSATIONS]
 
 
 async def at_once(work: Callable[[T], Awaitable[U]], items: Iterable[T]) -> list[U]:
@@ -164,3 +172,71 @@ async def test_one_speaker_is_erased_and_nobody_else(database_uri: str, tmp_path
             assert await ledger.as_of(space=ERASED) == []
             believed = oracle.judge(ledger.now(), kept=(w.fact.fact_id for w in written))
             assert believed == {w.fact.fact_id for w in written} - theirs
+
+
+async def stated(book: Book, shelf: Shelf, noted: Sequence[Observation]) -> dict[str, str]:
+    """State everything and lay it into the store, end some of it in every way, and return what leads where.
+
+    The store hears of no end, and has what the ledger never heard of.
+    """
+    leads: dict[str, str] = {}
+
+    async def state(item: Observation, text: str, **more: Any) -> str:
+        free = {
+            "subject": item.space,
+            "predicate": "memory",
+            "space": item.space,
+            "value": text,
+            "text": text,
+        }
+        return await book.add(**free, **more)
+
+    async def live(number: int, item: Observation) -> None:
+        fate = number % 12
+        claimed = {"provenance": Provenance.CLAIMED} if fate == 0 else {}
+        fact_id = await state(item, item.text, **claimed)
+        shelf.hold(fact_id, item.text)
+        if fate == 1:
+            await book.append(book.retract(fact_id))
+        elif fate == 2:
+            await book.append(book.forget(fact_id, identity=True))
+        elif fate in (3, 4, 5):
+            newer = await state(item, f"{item.text} No longer.", supersedes=fact_id)
+            if fate == 3:
+                leads[fact_id] = newer  # the store has only the one before
+            elif fate == 4:
+                await book.append(book.retract(newer))
+                leads[fact_id] = fact_id
+            else:
+                await book.append(book.forget(newer))
+        elif fate == 6:
+            shelf.hold(f"{fact_id}-never-stated", item.text)
+            shelf.hold(fact_id, item.text, ledger_id="another")
+        if fate >= 6:
+            leads[fact_id] = fact_id
+
+    await asyncio.gather(*(live(number, item) for number, item in enumerate(noted)))
+    return leads
+
+
+@pytest.mark.timeout(300)
+async def test_recall_withholds_nobodys_memory_and_serves_nothing_that_ended(tmp_path: Path) -> None:
+    """The store still has all that ended: answers are the best live memories of the spaces asked for."""
+    noted = [item for path in conversations() for item in observations(path)]
+    book = await open_book(tmp_path / "custody.db", url=f"sqlite:///{tmp_path / 'custody.db'}")
+    shelf, asked = Shelf(book.ledger.ledger_id), 0
+    async with book.ledger, AsyncCoordinator(book.ledger, stores=[shelf], superseded="keep") as custody:
+        leads = await stated(book, shelf, noted)
+        assert len(noted) / 3 < len(set(leads.values())) < len(noted)
+        space_of = {fact.fact_id: fact.space for fact in await book.ledger.as_of(limit=10_000)}
+        assert set(leads.values()) == space_of.keys()
+        for path in conversations():
+            spaces = [f"locomo:{path.stem}:{ERASED.rpartition(':')[2]}", f"locomo:{path.stem}:Maria"]
+            theirs = {owner: led for owner, led in leads.items() if space_of[led] in spaces}
+            for question in questions(path)[:: 1 if EVERYTHING else 16]:
+                ranked = shelf.ranked(question)
+                for among, wanted in ((leads, None), (theirs, spaces)):
+                    result = await custody.recall(question, k=10, spaces=wanted)
+                    check_both_ways([hit.fact_id for hit in result.hits], ranked, among, 10)
+                asked += 1
+    assert asked > 30

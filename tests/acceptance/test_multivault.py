@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fix_ledger import Book
+from fix_shelf import Shelf, check_both_ways
 
+from custody_sync import AsyncCoordinator
+
+FULL = bool(os.environ.get("CUSTODY_SYNC_FULL"))
 DATA = Path(__file__).parents[3] / "shared" / "data" / "amendments"
 TICK = timedelta(microseconds=1)
 
@@ -138,3 +143,27 @@ async def test_every_second_link_can_be_retracted(book: Book, chains: Chains, fi
         subject = chain[0].subject
         assert await book.values(subject=subject, valid_at=instant) == current(left, instant)
         assert await book.values(subject=subject, valid_at=instant, tx_at=then) == current(chain, instant)
+
+
+async def test_recall_serves_what_holds_and_withholds_nothing(
+    book: Book, chains: Chains, queries: list[dict[str, Any]]
+) -> None:
+    """Every value lies in the store: today and as of a past day, the answer is what then held, each once."""
+    await load(book, chains)
+    shelf, leads = Shelf(book.ledger.ledger_id), dict[str, str]()
+    past, led_then = datetime(2018, 6, 1, tzinfo=UTC), dict[str, str]()
+    for chain in chains.values():
+        begun = [amendment.fact_id for amendment in chain if amendment.since <= past]
+        for amendment in chain:
+            shelf.hold(amendment.fact_id, amendment.value)
+            leads[amendment.fact_id] = chain[-1].fact_id
+            led_then |= dict.fromkeys([amendment.fact_id], begun[-1]) if begun else {}
+    async with AsyncCoordinator(book.ledger, stores=[shelf], superseded="keep") as custody:
+        for query in queries[:: 1 if FULL else 40]:
+            ranked = shelf.ranked(query["q"])
+            for k in (1, 3, 10):
+                result = await custody.recall(query["q"], k=k)
+                check_both_ways([hit.fact_id for hit in result.hits], ranked, leads, k)
+                assert not {hit.text for hit in result.hits} & set(query["stale"])
+            result = await custody.recall(query["q"], k=3, valid_at=past)
+            check_both_ways([hit.fact_id for hit in result.hits], ranked, led_then, 3)

