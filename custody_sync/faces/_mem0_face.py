@@ -97,7 +97,7 @@ class Face:
         runtime: Runtime | None = None,
         **options: Any,
     ) -> Self:
-        """Put a ledger under a Mem0 that you have; `close` closes both.
+        """Put a ledger under a Mem0 that you have; closing the face closes what it opened, and not yours.
 
         Args:
             original: a `Memory`, `AsyncMemory`, `MemoryClient` or `AsyncMemoryClient` of mem0ai.
@@ -139,7 +139,7 @@ class Face:
         except BaseException:
             custody.close()
             raise
-        face._closing = (custody.close, *closing_of(original))
+        face._closing = (custody.close,)
         return face
 
     @property
@@ -171,10 +171,4 @@ class Face:
         raise InvalidInput(field="reset", problem=problem)
 
 
-def closing_of(original: Any) -> tuple[Callable[[], Any], ...]:
-    """Return how a wrapped Mem0 is closed, where it is: its clients have no such method."""
-    close = getattr(original, "close", None)
-    return (close,) if callable(close) else ()
-
-
-__all__ = ["LEDGER", "Face", "closing_of", "store_over"]
+__all__ = ["LEDGER", "Face", "store_over"]

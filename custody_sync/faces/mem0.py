@@ -20,7 +20,7 @@ from custody_sync.faces import _mem0_reading as reading
 from custody_sync.faces import _mem0_writing as writing
 from custody_sync.faces._bridge import Work
 from custody_sync.faces._mem0_chain import history_of
-from custody_sync.faces._mem0_face import LEDGER, Face, closing_of, store_over
+from custody_sync.faces._mem0_face import LEDGER, Face, store_over
 from custody_sync.faces._mem0_scope import read_scope
 from custody_sync.faces._mem0_shape import Shown, as_memory
 from custody_sync.faces._mem0_view import Pending
@@ -40,9 +40,16 @@ class Memory(Face):
 
     @classmethod
     def from_config(cls, config_dict: dict[str, Any], *, ledger: str = LEDGER, **options: Any) -> Self:
-        """Make a `Memory` of mem0ai from its configuration and put a ledger under it; see `over`."""
+        """Make a `Memory` of mem0ai from its configuration and put a ledger under it; `close` closes both."""
         mem0 = vendor("mem0", feature="the Mem0 face", extra="mem0")
-        return cls.over(mem0.Memory.from_config(config_dict), ledger, **options)
+        original = mem0.Memory.from_config(config_dict)
+        try:
+            face = cls.over(original, ledger, **options)
+        except BaseException:
+            original.close()
+            raise
+        face._closing = (*face._closing, original.close)
+        return face
 
     def add(
         self,
@@ -161,7 +168,7 @@ class Memory(Face):
         return self._run(lambda custody: writing.confirm(custody, self._view, wanted, reason), "confirm")
 
     def close(self) -> None:
-        """Close what `over` opened, the wrapped Mem0 included; what was passed in stays open."""
+        """Close what `over` or `from_config` opened; what was passed in stays open."""
         self._close_all()
 
     def __enter__(self) -> Self:
@@ -232,7 +239,6 @@ class AsyncMemory(Face):
             await opened.close()
             raise
         face._awaited = (custody.close, opened.close)
-        face._closing = closing_of(original)
         return face
 
     async def add(
@@ -329,7 +335,7 @@ class AsyncMemory(Face):
         return await self._run(lambda custody: writing.confirm(custody, self._view, wanted, reason))
 
     async def aclose(self) -> None:
-        """Close what `aover` or `over` opened, the wrapped Mem0 included; what was passed in stays open."""
+        """Close what `aover` or `over` opened; what was passed in stays open."""
         awaited, self._awaited = self._awaited, ()
         for close in awaited:
             await close()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from fix_custody import error_of
-from fix_mem0 import close_memory, open_memory
+from fix_mem0 import open_memory
 
 from custody_sync.errors import InsideEventLoop, InvalidInput
 from custody_sync.faces.mem0 import AsyncMemory, Memory, as_memory
@@ -76,7 +76,7 @@ def test_a_whole_life_over_a_local_mem0(mem0_memory: Any, tmp_path: Path) -> Non
         face.delete(one["id"])
         assert mem0_memory.get_all(filters=ADA)["results"] == []
         assert face.search("tea coffee", filters=ADA) == {"results": []}
-    assert mem0_memory.db is None
+    assert mem0_memory.db is not None
 
 
 def test_inference_is_adopted_as_claims(mem0_memory: Any, tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ async def test_awaited_over_an_asynchronous_mem0(mem0_async_memory: Any, tmp_pat
         other = face.acting_as("user:ada")
         await other.aclose()
         assert (await face.get_all(filters=ADA))["results"] == []
-    assert mem0_async_memory.db is None
+    assert mem0_async_memory.db is not None
 
 
 def test_over_the_service(mem0_client: Any, tmp_path: Path) -> None:
@@ -175,16 +175,21 @@ def test_from_a_configuration(mem0: Any, tmp_path: Path, monkeypatch: pytest.Mon
     made: list[Any] = []
 
     def from_config(kind: Any, config: dict[str, Any]) -> Any:
-        made.append(open_memory(original, tmp_path, **config))
-        return made[0]
+        made.append(open_memory(original, tmp_path / str(len(made)), **config))
+        return made[-1]
 
     original = type("Original", (mem0.Memory,), {"from_config": mem0.Memory.from_config})
     monkeypatch.setattr(mem0.Memory, "from_config", classmethod(from_config))
     face = Memory.from_config({"version": "v1.1"}, ledger=f"sqlite:///{tmp_path}/l.db", actor="agent:7")
     face.add("tea", **ADA, infer=False)
     assert len(made[0].get_all(filters=ADA)["results"]) == 1
-    close_memory(made[0])
     face.close()
+    assert made[0].db is None
+    with pytest.raises(InvalidInput):
+        Memory.from_config({}, ledger=f"sqlite:///{tmp_path}/l.db", actor="")
+    assert made[1].db is None
+    for memory in made:
+        memory.vector_store.client.close()
 
 
 def test_a_face_that_cannot_be_made_opens_nothing(mem0_memory: Any, tmp_path: Path) -> None:
