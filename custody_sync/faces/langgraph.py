@@ -47,7 +47,8 @@ class CustodyStore(BaseStore):
 
     `over` makes one of a store and a ledger's URL; the constructor takes a coordinator that is there.
     With a `Coordinator` both `get` and `aget` work, and `get` blocks a running event loop as LangGraph's
-    own stores do; with an `AsyncCoordinator` only `aget` and its like work.
+    own stores do. With an `AsyncCoordinator` the loop in which this is made uses `aget` and its like, and
+    `get` works in every other thread.
 
     Args:
         custody: the coordinator; it stays open when this is closed.
@@ -90,6 +91,7 @@ class CustodyStore(BaseStore):
             check_lifetime(default_ttl)
         # Reading extends no lifetime: it would take a write to every store for each read.
         self.ttl_config = {"default_ttl": default_ttl, "refresh_on_read": False, "omit_expired": True}
+        self._home = _running_loop() if isinstance(custody, AsyncCoordinator) else None
         self._owns = False
         self._opened: AsyncExitStack | None = None
 
@@ -153,7 +155,7 @@ class CustodyStore(BaseStore):
     ) -> Self:
         """Do what `over` does for code with a running loop, and for a store that lives in it.
 
-        Only the methods to be awaited work: `aget`, `aput` and so on, and `aclose`.
+        There `aget`, `aput` and so on are awaited, and `aclose`; other threads may call `get` and `put`.
         """
         taken = _Taken(original)
         async with AsyncExitStack() as stack:
@@ -212,6 +214,9 @@ class CustodyStore(BaseStore):
         fails the others stand, and its error is raised when all have ended.
         """
         work = self._work(ops)
+        if self._home is not None and self._home.is_running() and _running_loop() is not self._home:
+            # A synchronous node of an asynchronous graph runs in a thread beside the loop.
+            return asyncio.run_coroutine_threadsafe(self._bridge.arun(work), self._home).result()
         instead = "aget, aput, asearch, adelete, alist_namespaces or abatch"
         return blocking(lambda: self._bridge.run(work, instead=instead))
 
@@ -302,11 +307,16 @@ def _fields_of(original: BaseStore) -> list[str] | None:
     return list(config.get("fields") or config.get("text_fields") or [WHOLE])
 
 
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
 def blocking(call: Callable[[], T]) -> T:
     """Make a blocking call, in a thread where this one runs an event loop, which then waits."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if _running_loop() is None:
         return call()
     with ThreadPoolExecutor(1, thread_name_prefix="custody-face") as pool:
         return pool.submit(call).result()

@@ -77,6 +77,9 @@ async def test_a_store_that_lives_in_a_loop_is_taken_by_aover(tmp_path: Path) ->
             assert [item.value for item in await store.asearch(("n",))] == [{"v": 1}]
             with pytest.raises(InsideEventLoop, match="aget"):
                 store.get(("n",), "k")
+            # A synchronous node of an asynchronous graph runs in a thread.
+            await asyncio.to_thread(store.put, ("n",), "k", {"v": 2})
+            assert (await asyncio.to_thread(store.acting_as("b").search, ("n",)))[0].value == {"v": 2}
             with pytest.raises(InsideEventLoop, match="aclose"):
                 store.close()
         with pytest.raises(ClosedError):
