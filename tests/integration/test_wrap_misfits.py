@@ -9,7 +9,7 @@ import pytest
 from fakes.plain_index import PlainIndex, Refused, Trouble
 from fix_wrap import Wrap, told
 
-from custody_sync.errors import InvalidInput, InvalidStore, StoreUnavailable, StoreWriteFailed
+from custody_sync.errors import InvalidInput, InvalidStore, SharedEntry, StoreUnavailable, StoreWriteFailed
 from custody_sync.faces.wrap import CallStore, Found, wrap
 from custody_sync.model import Capability, Level
 
@@ -96,6 +96,16 @@ def test_an_unknown_id_is_deleted_already(wrapped: Wrap) -> None:
     memory.add("I live in Lyon")
     del index.rows[given]
     assert memory.delete(given) is True
+
+
+def test_an_id_that_comes_again_is_refused(wrapped: Wrap) -> None:
+    """Two memories under one id could not be told apart, so the second is no memory."""
+    index = PlainIndex(number=lambda _: 1)
+    memory = wrapped(index)
+    memory.add("a note")
+    with pytest.raises(SharedEntry):
+        memory.add("another note")
+    assert [fact.text for fact in memory.custody.as_of()] == ["a note"]
 
 
 @pytest.mark.parametrize("text", ["", "  ", None, 7])

@@ -26,12 +26,13 @@ from custody_sync.settings import load_settings
 from custody_sync.testing import RULES, MemoryStore, check_store
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.md")])
 RUNNABLE = (
     "README.md",
     "docs/adapters/write-your-own.md",
     "docs/adopt.md",
     "docs/backup-and-restore.md",
+    "docs/faces/wrap.md",
     "docs/guide.md",
     "docs/operating-signals.md",
     "docs/proof-of-deletion.md",
