@@ -1,0 +1,147 @@
+"""The end of a run: all is healed, time passes, one repair has to do; then the past is asked again."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timedelta
+
+from custody_sync.errors import CustodyError
+from custody_sync.model import Erasure, Head, Json, format_instant
+from custody_sync.results import RepairResult
+from custody_sync.testing.sim.disk import LEDGER_ID
+from custody_sync.testing.sim.operations import ACTOR
+from custody_sync.testing.sim.surroundings import Surroundings
+
+AGED = timedelta(minutes=12).total_seconds()
+"""Past the repair age by the slowest clock of a run."""
+MUCH_LATER = timedelta(hours=2).total_seconds()
+"""By then everything has begun that was to begin later."""
+PATIENCE = 3600.0
+"""Seconds after which what has not ended never will."""
+
+
+class Ending:
+    """Asks and judges what only somebody can who sees the whole run.
+
+    Args:
+        around: the run's surroundings.
+    """
+
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+        self.judge, self.clock, self.stores = around.judge, around.clock, around.stores
+        self.disk, self.observer = around.disk, around.observer
+        self._past: list[tuple[datetime, Head, dict[str, Json]]] = []
+
+    async def look(self) -> None:
+        """I8: hold what the ledger believes against the log, and keep the answer."""
+        now = self.clock.now()
+        page = await self.observer.ledger.as_of(valid_at=now, limit=1000)
+        said = {fact.fact_id: fact.value for fact in page}
+        known = self.judge.log.believed(format_instant(now))
+        if page.head.seq == len(self.judge.log.events):
+            self.judge.expect(
+                said.keys() == known, "I8", f"the ledger believes {sorted(said)}, the log {sorted(known)}"
+            )
+        if page.head.seq:
+            self._past.append((now, page.head, said))
+
+    async def look_back(self) -> None:
+        """I8: ask about the past again; the answer is the same, but for what was forgotten since."""
+        for valid_at, head, said in self._past:
+            page = await self.observer.ledger.as_of(valid_at=valid_at, tx_at=head.tx_time, limit=1000)
+            forgotten = self.judge.log.forgotten
+            still = {fact.fact_id: fact.value for fact in page}
+            expected = {fact_id: value for fact_id, value in said.items() if fact_id not in forgotten}
+            kept = {fact_id: value for fact_id, value in still.items() if fact_id not in forgotten}
+            self.judge.expect(kept == expected, "I8", f"as of event {head.seq}: then {expected}, now {kept}")
+            quoted = [one for one, value in still.items() if one in forgotten and value is not None]
+            self.judge.expect(not quoted, "I6", f"the past still says the value of {quoted}")
+
+    # --- healed -----------------------------------------------------------------------------
+
+    async def converge(self) -> None:
+        """Heal everything, pass the repair age, sweep once, and judge; then once more when all has begun."""
+        around = self._around
+        around.heal()
+        around.network.calm = True
+        around.network.flush()
+        around.heal()
+        for waited in (AGED, MUCH_LATER):
+            await asyncio.sleep(waited)
+            await self._sweep()
+            if self.judge.violations:
+                return
+            self._judge_end()
+            await self._judge_debts()
+            if not self._has_later():
+                break
+
+    def _has_later(self) -> bool:
+        now = format_instant(self.clock.now())
+        data = self.judge.log.asserted.values()
+        return any(one["valid_from"] > now or (one["valid_to"] or "") > now for one in data)
+
+    async def _sweep(self) -> None:
+        """Sweep once; a sweep that was killed is first gone on with, up to its own cutoff (I2)."""
+        result = await self._sweep_once()
+        if result is not None and result.resumed is not None:
+            result = await self._sweep_once()
+        if result is None:
+            self.judge.fail("I2", "the sweep did not end")
+            return
+        self.judge.expect(result.complete, "I2", f"all is healed, and one repair is not complete: {result}")
+        if result.erasure is Erasure.DONE:
+            self.judge.erased |= self.judge.log.forgotten
+            self.judge.check_erased(self.disk)
+
+    async def _sweep_once(self) -> RepairResult | None:
+        call = self.judge.begin("repair", self.observer)
+        results: list[RepairResult] = []
+        task = self.observer.start(self._mend(results), call.number)
+        await asyncio.wait([task], timeout=PATIENCE)
+        return results[0] if results else None
+
+    async def _mend(self, results: list[RepairResult]) -> None:
+        try:
+            results.append(await self.observer.custody.repair(actor=ACTOR, reason="sim", max_removals=10_000))
+        except CustodyError as error:
+            self.judge.fail("I2", f"with everything healed, repair raised {error.code}: {error}")
+
+    async def _judge_debts(self) -> None:
+        """I2: the ledger has nothing left to do."""
+        pending, owed = await self.observer.ledger.pending(), await self.observer.ledger.owed()
+        self.judge.expect(not pending, "I2", f"after the repair there is still to be removed: {pending}")
+        self.judge.expect(not owed, "I2", f"after the repair there is still to be placed: {owed}")
+
+    def _judge_end(self) -> None:
+        """I1 to I4: what is believed is held and nothing else, and nothing acknowledged is lost."""
+        log, now = self.judge.log, format_instant(self.clock.now())
+        held = {
+            (store.name, key)
+            for store in self.stores
+            for key, entry in store.snapshot().items()
+            if entry.ledger_id == LEDGER_ID
+        }
+        current = log.current(now).keys()
+        lacking = current - held - log.doubtful
+        expect = self.judge.expect
+        expect(held <= current, "I2", f"held and not placed: {sorted(held - current)}")
+        expect(not lacking, "I2", f"placed and not held: {sorted(lacking)}")
+        believed = log.believed(now)
+        for fact_id in believed:
+            there = sorted({key[0] for key in held if log.placed.get(key) == fact_id})
+            expect(
+                there == sorted(self.judge.stores), "I2", f"{fact_id} is believed, and only {there} have it"
+            )
+        for fact_id in self.judge.acknowledged:
+            known = fact_id in believed or log.explained(fact_id, now)
+            expect(known, "I1", f"{fact_id} was acknowledged and is lost")
+        two = log.split(now)
+        expect(two is None, "I4", f"{two} are links of one chain, and both believed")
+        for store in self.stores:
+            others = [entry for entry in store.snapshot().values() if entry.ledger_id != LEDGER_ID]
+            expect(len(others) == 2, "I3", f"{store.name} lost what is somebody else's")
+
+
+__all__ = ["PATIENCE", "Ending"]

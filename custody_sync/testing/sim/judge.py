@@ -1,0 +1,278 @@
+"""What has to hold at every moment of a run, checked when something happens and not afterwards.
+
+The judge sees every commit at the instant it is made, and what really happens at every store,
+which no process of the run ever does. It knows the ledger only by the bytes of its log.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from custody_sync.errors import CustodyError
+from custody_sync.model import REPAIR_MIN_AGE, Entry, format_instant
+from custody_sync.results import ForgetResult, WriteResult
+from custody_sync.testing.sim.disk import LEDGER_ID, Disk
+from custody_sync.testing.sim.log import Key, Log, LogBroken
+from custody_sync.testing.sim.network import SimStore
+
+SKEW = timedelta(seconds=60)
+"""More than any two clocks of a run are apart."""
+NEW = (
+    "SELECT e.seq, e.body, e.hash, s.refs, s.content, s.content_salt, s.identity, s.identity_salt "
+    "FROM events e LEFT JOIN sealed s ON s.seq = e.seq WHERE e.seq > ? ORDER BY e.seq"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """What does not hold: an invariant of the design by its name, and what was seen."""
+
+    invariant: str
+    seen: str
+
+    def __str__(self) -> str:
+        return f"{self.invariant}: {self.seen}"
+
+
+@dataclass(slots=True)
+class Call:
+    """One operation that was begun, and what became of it."""
+
+    number: int
+    operation: str
+    process: Any
+    before: datetime | None = None
+    """Before when an entry has to be stored for this sweep to take it, where it was told."""
+    state: str = "running"
+    named: frozenset[str] = frozenset()
+    """Once it has failed: the stores in which it says that something may be left."""
+
+
+@dataclass(slots=True)
+class Judge:
+    """Watches one run."""
+
+    stores: Mapping[str, SimStore] = field(default_factory=dict)
+    log: Log = field(default_factory=Log)
+    calls: list[Call] = field(default_factory=list)
+    violations: list[Violation] = field(default_factory=list)
+    acknowledged: list[str] = field(default_factory=list)
+    by_key: dict[str, set[str]] = field(default_factory=dict)
+    """Which facts each idempotency key was answered with."""
+    words: dict[str, str] = field(default_factory=dict)
+    """By fact: the words that it alone has."""
+    salts: dict[str, list[bytes]] = field(default_factory=dict)
+    erased: set[str] = field(default_factory=set)
+    """The facts of which somebody was told that nothing is left in the ledger."""
+    put_by: dict[Key, int] = field(default_factory=dict)
+    """Which operation's put each entry is of."""
+    gone: set[Key] = field(default_factory=set)
+    """Entries that their store has called gone since they were put."""
+    checks: int = 0
+
+    def fail(self, invariant: str, seen: str) -> None:
+        """Note that something does not hold."""
+        self.violations.append(Violation(invariant, seen))
+
+    def expect(self, holds: object, invariant: str, seen: str) -> None:
+        """Count a check, and note it if it fails."""
+        self.checks += 1
+        if not holds:
+            self.fail(invariant, seen)
+
+    # --- commits ----------------------------------------------------------------------------
+
+    def committed(self, disk: Disk, now: datetime) -> None:
+        """Take in what was just committed, and check what each event may not do."""
+        for seq, body, digest, refs, *parts in disk.conn.execute(NEW, (len(self.log.events),)).fetchall():
+            try:
+                event = self.log.take(body, digest, refs)
+            except LogBroken as broken:
+                self.fail("I7", str(broken))
+                return
+            if event["kind"] == "assert" and parts[0] is not None:
+                self.words[event["fact_id"]] = str(json.loads(parts[0])["value"])
+            for name, text, salt in (("content", *parts[:2]), ("identity", *parts[2:])):
+                if salt is not None:
+                    commitment = hashlib.sha256(salt + text.encode()).hexdigest()
+                    self.expect(
+                        commitment == event["sealed"].get(name),
+                        "I7",
+                        f"event {seq}: {name} was not committed to",
+                    )
+                    self.salts.setdefault(event["fact_id"], []).append(salt)
+            self._check_event(event)
+
+    def _check_event(self, event: Mapping[str, Any]) -> None:
+        kind, fact_id, log = event["kind"], event["fact_id"], self.log
+        if kind in ("assert", "repair"):
+            both = fact_id in log.repaired and fact_id in log.asserted
+            self.expect(not both, "I4", f"{fact_id} is asserted and repaired")
+        if kind == "forget":
+            holds = log.holds.get(fact_id)
+            self.expect(not holds, "I4", f"{fact_id} was forgotten while {holds} stand")
+        if kind == "hold":
+            self.expect(fact_id not in log.forgotten, "I4", f"{fact_id} is held after it was forgotten")
+        if kind in ("assert", "confirm", "place"):
+            self._check_placed(event)
+        if kind in ("assert", "confirm") and log.asserted[fact_id]["supersedes"] is not None:
+            for at in (event["tx_time"], log.asserted[fact_id]["valid_from"]):
+                two = log.split(at)
+                self.expect(two is None, "I4", f"{two} are links of one chain, and both believed")
+        if kind == "remove" and event["data"]["outcome"] == "verified":
+            self._check_verified(event)
+
+    def _check_placed(self, event: Mapping[str, Any]) -> None:
+        for key in self.log.fresh:
+            held = self.stores[key[0]].holds(key[1])
+            self.expect(held, "I1", f"event {event['seq']} records {key}, and the store does not hold it")
+
+    def _check_verified(self, event: Mapping[str, Any]) -> None:
+        key = self.log.last
+        asked = key in self.gone or key not in self.put_by
+        self.expect(asked, "I5", f"event {event['seq']} calls {key} gone, and the store never said so")
+
+    def took_over(self, topic: str, until: str | None, now: datetime) -> None:
+        """Check that a lease that was given to somebody else had lapsed."""
+        lapsed = until is not None and until <= format_instant(now)
+        self.expect(lapsed, "I3", f"at {now} the {topic} was given away that somebody else had until {until}")
+
+    # --- stores -----------------------------------------------------------------------------
+
+    def put_landed(self, store: str, ids: Sequence[str], call: int, *, again: bool) -> None:
+        """Note entries that are there now; what comes after its call has failed has to have been named.
+
+        What the network delivers a second time nobody can know of: it is the sweep's.
+        """
+        for external_id in ids:
+            key = store, external_id
+            self.put_by[key] = call
+            self.gone.discard(key)
+            # What has been called gone may come back by itself; it is another sweep's work then.
+            self.log.verified.discard(key)
+        if 0 <= call < len(self.calls) and not again:
+            self._check_named(self.calls[call], [(store, external_id) for external_id in ids])
+
+    def will_delete(self, store: SimStore, entry: Entry, call: int) -> None:
+        """Check that an entry may go: recorded before, of no believed fact, and old enough for a sweep."""
+        key = store.name, entry.external_id
+        held = store.snapshot().get(entry.external_id)
+        if held is None:
+            return
+        self.expect(held.ledger_id == LEDGER_ID or entry.ledger_id is not None, "I3", f"{key} is not ours")
+        if held.ledger_id != LEDGER_ID:
+            return
+        now = store.time()
+        believed = key not in self.log.doubtful and all(
+            key in self.log.current(format_instant(at)) for at in (now - SKEW, now, now + SKEW)
+        )
+        self.expect(not believed, "I3", f"{key} is a placement of a believed fact, and was deleted")
+        recorded = key in self.log.placed or key in self.log.ended
+        self.expect(
+            recorded or self.put_by.get(key) == call,
+            "I3",
+            f"{key} was deleted before its removal was recorded",
+        )
+        if 0 <= call < len(self.calls) and key not in self.log.placed:
+            self._check_age(self.calls[call], key, held.stored_at)
+
+    def _check_age(self, call: Call, key: Key, stored_at: datetime | None) -> None:
+        if not call.operation.startswith("repair") or stored_at is None:
+            return
+        cutoff = min(
+            call.process.clock.now() - REPAIR_MIN_AGE,
+            call.before or datetime.max.replace(tzinfo=stored_at.tzinfo),
+        )
+        self.expect(stored_at <= cutoff, "I3", f"{key} is of {stored_at}, and the sweep's cutoff is {cutoff}")
+
+    def answered(self, store: str, entry: Entry, gone: bool) -> None:
+        """Note what a store said of an entry."""
+        if gone:
+            self.gone.add((store, entry.external_id))
+        else:
+            self.gone.discard((store, entry.external_id))
+
+    # --- operations -------------------------------------------------------------------------
+
+    def begin(self, operation: str, process: Any) -> Call:
+        """Note that an operation begins."""
+        call = Call(len(self.calls), operation, process)
+        self.calls.append(call)
+        return call
+
+    def succeeded(self, call: Call, result: object, disk: Disk) -> None:
+        """Check what an operation says it has done."""
+        call.state = "done"
+        if isinstance(result, WriteResult):
+            self._check_write(call, result)
+        if isinstance(result, ForgetResult) and result.complete:
+            self.erased.add(result.fact_id)
+            self.check_erased(disk)
+
+    def _check_write(self, call: Call, result: WriteResult) -> None:
+        fact, log = result.fact, self.log
+        fact_id, at = fact.fact_id, format_instant(call.process.clock.now())
+        self.expect(fact_id in log.asserted, "I1", f"{fact_id} was acknowledged and is not recorded")
+        if fact_id not in log.asserted:
+            return
+        if fact_id not in log.effective:
+            return
+        self.acknowledged.append(fact_id)
+        explained = log.explained(fact_id, at)
+        for store in self.stores if not result.duplicate and not result.waiting else ():
+            held = any(
+                log.placed.get((store, external_id)) == fact_id and self.stores[store].holds(external_id)
+                for external_id in result.placements.get(store, ())
+            )
+            self.expect(held or explained, "I1", f"{fact_id} was acknowledged and {store} does not hold it")
+
+    def failed(self, call: Call, error: CustodyError) -> None:
+        """Check that an error names what it left, and quotes nothing."""
+        call.state = "failed"
+        named = set(error.fields.get("left", ()))
+        named |= {entry["store"] for entry in error.fields.get("entries", ())}
+        call.named = frozenset(named)
+        self._check_named(call, [key for key, by in self.put_by.items() if by == call.number])
+        self.check_quotes(f"{error!s} {error!r} {error.fields}", "an error")
+
+    def cut(self, call: Call) -> None:
+        """Note that nobody heard how an operation ended."""
+        call.state = "cut"
+
+    def _check_named(self, call: Call, keys: Sequence[Key]) -> None:
+        """I5: what a failed operation may have left is named, also what lands afterwards."""
+        if call.state != "failed":
+            return
+        for key in keys:
+            left = (
+                self.stores[key[0]].holds(key[1]) and key not in self.log.placed and key not in self.log.ended
+            )
+            self.expect(
+                not left or key[0] in call.named,
+                "I5",
+                f"{call.operation} failed, left {key}, and named only {sorted(call.named)}",
+            )
+
+    def check_quotes(self, said: str, what: str) -> None:
+        """I6: nothing that is said quotes a value."""
+        for words in self.words.values():
+            self.expect(not words or words not in said, "I6", f"{what} quotes a value")
+
+    def check_erased(self, disk: Disk) -> None:
+        """I6: of what was called erased neither the value nor its salt is in any byte of the ledger."""
+        image = disk.image()
+        for fact_id in self.erased:
+            words = self.words.get(fact_id)
+            self.expect(
+                not words or words.encode() not in image, "I6", f"the value of {fact_id} is still there"
+            )
+            left = any(salt in image for salt in self.salts.get(fact_id, ())[:1])
+            self.expect(not left, "I6", f"the salt of {fact_id} is still there")
+
+
+__all__ = ["Call", "Judge", "Violation"]

@@ -1,0 +1,196 @@
+"""The operations of a run: what each step of a plan asks of a coordinator, and what its answer has to be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from custody_sync.errors import InvalidInput
+from custody_sync.model import REPAIR_MIN_AGE, Provenance, format_instant
+from custody_sync.recalled import RecallResult
+from custody_sync.testing.sim.judge import Call, Judge
+from custody_sync.testing.sim.log import Log
+from custody_sync.testing.sim.plan import Step
+from custody_sync.testing.sim.process import Process
+
+ACTOR = "agent:sim"
+SPACES = ("org", "user:42")
+SUBJECTS = ("acct:1", "acct:2")
+TICK = timedelta(microseconds=1)
+
+
+class Operations:
+    """Carries out the steps of a plan.
+
+    Args:
+        judge: knows what there is to pick from, and checks the answers.
+        seed: makes every value one that no other run has.
+    """
+
+    def __init__(self, judge: Judge, seed: int) -> None:
+        self._judge = judge
+        self._seed = seed
+
+    async def perform(self, step: Step, process: Process, call: Call) -> object:
+        """Do what a step says."""
+        return await getattr(self, f"_{step.operation}")(step, process, call)
+
+    # --- what is picked ---------------------------------------------------------------------
+
+    @property
+    def _log(self) -> Log:
+        return self._judge.log
+
+    def _pick(self, step: Step) -> str:
+        known = list(self._log.asserted)
+        return known[-1 - step.pick % len(known)] if known else "nobody"
+
+    def _claimed(self, step: Step) -> str:
+        waiting = [one for one in self._log.asserted if one not in self._log.effective]
+        return waiting[-1 - step.pick % len(waiting)] if waiting else self._pick(step)
+
+    def _words(self, step: Step) -> str:
+        return f"canary-{self._seed}-{step.number}-x"
+
+    async def _writing(self, step: Step, process: Process, **more: Any) -> object:
+        told: dict[str, Any] = {
+            "value": self._words(step),
+            "space": SPACES[step.pick % 2],
+            "subject": SUBJECTS[step.pick % 2],
+            "predicate": "plan",
+            "actor": ACTOR,
+        } | more
+        return await process.custody.write(**told)
+
+    # --- stores first -----------------------------------------------------------------------
+
+    async def _write(self, step: Step, process: Process, call: Call) -> object:
+        return await self._writing(step, process)
+
+    async def _write_keyed(self, step: Step, process: Process, call: Call) -> object:
+        key = f"key-{step.pick % 2}"
+        result = await process.custody.write(
+            value=f"canary-{self._seed}-{key}-x", space="org", actor=ACTOR, idempotency_key=key
+        )
+        told = self._judge.by_key.setdefault(key, set())
+        told.add(result.fact.fact_id)
+        alive = told - self._log.forgotten
+        self._judge.expect(len(alive) <= 1, "I1", f"{key} was answered with {sorted(alive)}")
+        return result
+
+    async def _write_claimed(self, step: Step, process: Process, call: Call) -> object:
+        return await self._writing(step, process, provenance=Provenance.CLAIMED)
+
+    async def _write_later(self, step: Step, process: Process, call: Call) -> object:
+        begins = process.clock.now() + timedelta(minutes=3 + 5 * step.pick)
+        return await self._writing(step, process, valid_from=begins)
+
+    async def _write_ending(self, step: Step, process: Process, call: Call) -> object:
+        now = process.clock.now()
+        ends = now + timedelta(minutes=5 * step.pick + 1)
+        return await self._writing(step, process, valid_from=now - timedelta(minutes=5), valid_to=ends)
+
+    async def _write_naive(self, step: Step, process: Process, call: Call) -> object:
+        naive = process.clock.now().replace(tzinfo=None)
+        try:
+            await self._writing(step, process, valid_from=naive)
+        except InvalidInput:
+            return None
+        self._judge.fail("I8", "a time without a time zone was taken")
+        return None
+
+    async def _supersede(self, step: Step, process: Process, call: Call, **more: Any) -> object:
+        target = self._pick(step)
+        fact = await process.ledger.get(target)
+        same: Mapping[str, Any] = (
+            {} if fact is None else {name: getattr(fact, name) for name in ("space", "subject", "predicate")}
+        )
+        return await self._writing(step, process, supersedes=target, **{**same, **more})
+
+    async def _supersede_claimed(self, step: Step, process: Process, call: Call) -> object:
+        return await self._supersede(step, process, call, provenance=Provenance.CLAIMED)
+
+    async def _confirm(self, step: Step, process: Process, call: Call) -> object:
+        return await process.custody.confirm(self._claimed(step), actor=ACTOR)
+
+    # --- ledger first -----------------------------------------------------------------------
+
+    async def _retract(self, step: Step, process: Process, call: Call) -> object:
+        return await process.custody.retract(self._pick(step), actor=ACTOR, reason="wrong")
+
+    async def _forget(self, step: Step, process: Process, call: Call) -> object:
+        identity = step.pick % 3 == 0
+        return await process.custody.forget(self._pick(step), actor=ACTOR, reason="asked", identity=identity)
+
+    async def _hold(self, step: Step, process: Process, call: Call) -> object:
+        return await process.custody.hold(self._pick(step), actor=ACTOR, hold_id=f"case-{step.pick % 2}")
+
+    async def _release(self, step: Step, process: Process, call: Call) -> object:
+        held = [(one, hold) for one, holds in self._log.holds.items() for hold in sorted(holds)]
+        fact_id, hold_id = held[step.pick % len(held)] if held else (self._pick(step), "case-0")
+        return await process.custody.release(fact_id, hold_id=hold_id, actor=ACTOR)
+
+    async def _expire(self, step: Step, process: Process, call: Call) -> object:
+        minutes = (1, 10, 30)[step.pick % 3]
+        return await process.custody.expire(actor=ACTOR, windows={"org": f"PT{minutes}M"})
+
+    # --- mending ----------------------------------------------------------------------------
+
+    async def _repair(self, step: Step, process: Process, call: Call) -> object:
+        return await process.custody.repair(actor=ACTOR, reason="sim", max_removals=1000)
+
+    async def _repair_before(self, step: Step, process: Process, call: Call) -> object:
+        """Sweep up to the very instant before an entry that the ledger does not stand behind."""
+        since = self._leftovers(process)
+        call.before = since[step.pick % len(since)] - TICK if since else process.clock.now()
+        return await process.custody.repair(
+            actor=ACTOR, reason="sim", max_removals=1000, before=call.before, fresh=True
+        )
+
+    def _leftovers(self, process: Process) -> list[datetime]:
+        old, log = process.clock.now() - REPAIR_MIN_AGE, self._log
+        return [
+            entry.stored_at
+            for name, store in self._judge.stores.items()
+            for external_id, entry in store.snapshot().items()
+            if (name, external_id) not in log.placed
+            and entry.stored_at is not None
+            and entry.stored_at <= old
+        ]
+
+    async def _verify(self, step: Step, process: Process, call: Call) -> object:
+        return await process.custody.verify(actor=ACTOR)
+
+    # --- reading ----------------------------------------------------------------------------
+
+    async def _recall(self, step: Step, process: Process, call: Call) -> object:
+        spaces = [SPACES[step.pick % 2]] if step.pick % 3 else None
+        names = sorted(self._judge.stores)
+        result = await process.custody.recall(
+            "acct plan canary", k=4, spaces=spaces, store=names[step.pick % len(names)]
+        )
+        self._check_recall(result, spaces)
+        return result
+
+    def _check_recall(self, result: RecallResult, spaces: list[str] | None) -> None:
+        """Check that all that is served was believed at the head and the instant that the answer names."""
+        then = Log()
+        for event in self._log.events[: result.head.seq]:
+            then.follow(event, {})
+        believed = then.believed(format_instant(result.valid_at))
+        for hit in result.hits:
+            served, words = hit.fact, self._judge.words.get(hit.fact_id)
+            self._judge.expect(
+                served.fact_id in believed, "I1", f"recall served {served.fact_id}, not believed"
+            )
+            self._judge.expect(
+                spaces is None or served.space in spaces,
+                "I1",
+                f"recall served {served.fact_id} of {served.space}",
+            )
+            said = words is None or (served.value == words and words in hit.text)
+            self._judge.expect(said, "I1", f"recall served other words as {served.fact_id}")
+
+
+__all__ = ["ACTOR", "Operations"]

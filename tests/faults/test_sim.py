@@ -1,0 +1,73 @@
+"""Seeds of the simulator: every invariant holds in each, and bugs planted on purpose are found."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from fix_planted import PLANTED, Planted
+
+from custody_sync.testing.sim import Plan, run_seeds, shrink, simulate
+from custody_sync.testing.sim.__main__ import main
+
+FULL = bool(os.environ.get("CUSTODY_SYNC_FULL"))
+SEEDS = 50_000 if FULL else 5_000
+PARTS = 20
+QUICK = 200
+"""What takes more seeds than so many to find is looked for on request."""
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_invariant_holds_in_every_seed(part: int) -> None:
+    """I1 to I8 hold whenever something happens, and one repair of what is healed restores I2."""
+    size = SEEDS // PARTS
+    tally = run_seeds(range(part * size, (part + 1) * size))
+    assert not tally.found, str(tally.found[0])
+    assert tally.seeds == size
+    assert tally.checks > 20 * size, "hardly anything was looked at"
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    "bug", [bug for bug in PLANTED if FULL or bug.within <= QUICK], ids=lambda bug: bug.name
+)
+def test_a_planted_bug_is_found(bug: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bug that breaks an invariant is found within so many seeds, and called by that invariant."""
+    bug.plant(monkeypatch)
+    for seed in range(bug.within):
+        outcome = simulate(Plan.draw(seed))
+        if outcome.violation is not None:
+            assert outcome.violation.invariant in bug.invariants, str(outcome.violation)
+            return
+    pytest.fail(f"not found within {bug.within} seeds")
+
+
+def test_a_failing_seed_is_made_small_and_told_how_to_repeat(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is printed repeats the smallest run that still breaks the invariant, by one command."""
+    PLANTED[-2].plant(monkeypatch)
+    failed = next(found for seed in range(100) if (found := simulate(Plan.draw(seed))).violation)
+    small = shrink(failed)
+    assert small.violation is not None
+    assert small.violation.invariant == "I6"
+    assert len(small.plan.steps) <= 2 < len(failed.plan.steps)
+    assert not any(step.faults for step in small.plan.steps)
+    command = small.plan.command.removeprefix("python -m custody_sync.testing.sim ").split()
+    assert main(command) == 1
+    said = capsys.readouterr().out
+    assert str(small.violation) in said
+    assert small.plan.command in said
+
+
+def test_seeds_that_hold_end_well(capsys: pytest.CaptureFixture[str]) -> None:
+    """The command counts what it did, and shows a run step by step."""
+    assert main(["--seeds", "0:5"]) == 0
+    assert "5 seeds" in capsys.readouterr().out
+    assert main(["--seed", "3", "--calm", "0", "--keep", "0,1", "--trace"]) == 0
+    said = capsys.readouterr().out
+    assert "every invariant holds" in said
+    assert "step 1" in said
+    with pytest.raises(SystemExit):
+        main(["--seeds", "none"])
