@@ -155,6 +155,22 @@ def test_c17_equal_texts_are_no_proof(wrapped: Wrap) -> None:
     assert memory.delete(ids[-1]) is False
 
 
+def test_a_retracted_text_is_searched_for_while_the_ledger_has_it(wrapped: Wrap) -> None:
+    """A retraction is verified with the ledger's text, now and later; after a forget nobody has that."""
+    index = PlainIndex()
+    memory = wrapped(index)
+    memory.add("I live in Lyon")
+    fact_id = memory.recall("I live in Lyon").hits[0].fact_id
+    index.lag = math.inf
+    done = memory.custody.retract(fact_id, actor="app", reason="a mistake")
+    assert [removal.outcome for removal in done.removals] == ["still_indexed"]
+    index.lag = 0
+    assert memory.repair().repaired[0].outcome == "verified"
+    memory.custody.forget(fact_id, actor="app", reason="asked to")
+    (asked,) = memory.custody.verify(actor="app").removals
+    assert (asked.outcome, asked.detail) == ("unverified", "its answer proves nothing (TextNotGiven)")
+
+
 def test_a_removal_is_proved_later_where_it_can_be_looked_up(wrapped: Wrap) -> None:
     """Without its text only `get` can tell; with it a repair ends what an index that lagged had left."""
     index = PlainIndex()

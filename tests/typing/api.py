@@ -33,6 +33,8 @@ from custody_sync import (
     VerifyResult,
     WriteResult,
 )
+from custody_sync.faces.tool import recall_tool
+from custody_sync.faces.wrap import Found, Wrapped, awrap, wrap
 from custody_sync.model import Observation, Standing
 from custody_sync.ports import View
 from custody_sync.recalled import Dropped, Link, RecallStatus
@@ -162,3 +164,34 @@ def failing(error: CustodyError) -> None:
     """Read an error by its code and fields."""
     assert_type(error.code, str)
     assert_type(error.exit_code, int)
+
+
+def faces(custody: Coordinator) -> None:
+    """Wrap three callables, with results as they come and in a form of one's own; make a tool."""
+
+    def search(query: str, k: int) -> list[tuple[int, str]]:
+        return []
+
+    def add(text: str, metadata: dict[str, object]) -> int:
+        return len(text)
+
+    def delete(number: int) -> None:
+        return None
+
+    memory = wrap(search=search, add=add, delete=delete, ledger="sqlite:///custody.db", threads=4)
+    assert_type(memory, Wrapped[Found])
+    assert_type(memory.within("user:42").acting_as("ana").search("coffee"), list[Found])
+    given = memory.add("I live in Lyon", {"turn": 3})
+    memory.add("I live in Paris", supersedes=given)
+    assert_type(memory.delete(given), bool)
+    assert_type(memory.recall("Lyon", k=3, with_history=True), RecallResult)
+    shown = wrap(search=search, add=add, delete=delete, show=lambda found: found.text or "")
+    assert_type(shown.search("coffee"), list[str])
+    assert_type(recall_tool(custody, spaces=["org"])("coffee"), str)
+
+
+async def awaited_faces() -> None:
+    """The same, awaited."""
+    async with await awrap(search=max, add=max, delete=print) as memory:
+        assert_type(await memory.search("coffee"), list[Found])
+        assert_type(await memory.delete([7, "7"]), bool)
