@@ -20,7 +20,7 @@ from custody_sync.ledger import Ledger
 from custody_sync.ledger.moving import FileSource, event_line, export_lines, take_over
 from custody_sync.ledger.sqlite_files import SCHEMA_VERSION
 from custody_sync.ledger.storage import Identity
-from custody_sync.model import ERASED_ID
+from custody_sync.model import ERASED_ID, Entry
 from custody_sync.testing import ManualClock, testing_runtime
 
 OLDER = tuple(golden for golden in GOLDENS if golden.version < SCHEMA_VERSION)
@@ -185,3 +185,38 @@ def test_a_line_of_an_export_is_canonical(golden: Golden) -> None:
     assert len(lines) == golden.expected["head"]["seq"] + 1
     for line in lines[1:]:
         assert event_line(parse(line)) == line
+
+
+async def trails_of(ledger: Ledger, golden: Golden) -> list[Any]:
+    """Ask where every id and every entry on record leads, and for every chain, now and at each event."""
+    ids = [*golden.expected["known"], "nobody"]
+    entries = [Entry(store="memories", external_id="", fact_id=fact_id) for fact_id in ids]
+    for fact_id in ids:
+        entries += [
+            Entry(store=row.store, external_id=row.external_id, scope=row.scope)
+            for row in await ledger.placements(fact_id)
+            if not row.external_id.startswith(ERASED_ID)
+        ]
+    times = {event.tx_time for fact_id in ids for event in await ledger.history(fact_id)}
+    asked: list[dict[str, Any]] = [{}, *({"tx_at": at} for at in sorted(times)[::4])]
+    asked += [{"valid_at": at} for at in sorted(times)[::8]]
+    return [(await ledger.follow(entries, **when), await ledger.links(ids, **when)) for when in asked] + [
+        await ledger.follow(entries, include_claimed=True)
+    ]
+
+
+async def test_i7_entries_of_a_golden_ledger_are_followed_as_it_is(
+    golden: Golden, clock: ManualClock, copied: Path
+) -> None:
+    """A ledger of an older schema that may only be read answers as it does once it was upgraded."""
+    async with await open_golden(copied, clock=clock, read_only=True) as ledger:
+        assert ledger.ledger_id == golden.expected["ledger_id"]
+        found = await trails_of(ledger, golden)
+        believed = {fact.fact_id: fact for fact in await ledger.as_of(limit=1000)}
+    assert version_of(copied) == golden.version
+    (_, led), (_, chains) = found[0]
+    assert {one.fact.fact_id: one.fact for one in led if one.fact is not None} == believed
+    assert any(len(chain) > 1 for chain in chains)
+    async with await open_golden(copied, clock=clock) as ledger:
+        assert await trails_of(ledger, golden) == found
+    assert version_of(copied) == SCHEMA_VERSION
