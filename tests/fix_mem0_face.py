@@ -44,4 +44,4 @@ class FaceDesk:
 @pytest.fixture
 def faced(desk: Desk) -> FaceDesk:
     """A face over a desk with two memory stores."""
-    return FaceDesk(desk, AsyncMemory(desk.custody, actor="agent:7", runtime=desk.runtime))
+    return FaceDesk(desk, AsyncMemory(desk.custody, actor="agent:7"))

@@ -46,7 +46,6 @@ class Face:
         include_claimed: bool = False,
         reranker: Any = None,
         on_pending: Pending | None = None,
-        runtime: Runtime | None = None,
     ) -> None:
         """Serve memories from a coordinator that the caller made and closes.
 
@@ -60,7 +59,6 @@ class Face:
             include_claimed: also serve adopted memories that nobody confirmed.
             reranker: what `search(rerank=True)` asks; Mem0's own is taken by `over`.
             on_pending: is given every result whose removals are not all verified yet.
-            runtime: clock and ids of new memories; the real ones by default.
         """
         self._bridge = Bridge(custody, type(self).__name__)
         if infer not in ("refuse", "adopt"):
@@ -75,7 +73,6 @@ class Face:
             inferring=wrapped if infer == "adopt" else None,
             reranker=reranker,
             on_pending=on_pending,
-            runtime=runtime or Runtime(),
         )
         self._closing: tuple[Callable[[], Any], ...] = ()
         """What `over` opened, in the order in which it is closed."""
@@ -134,7 +131,6 @@ class Face:
                 include_claimed=include_claimed,
                 reranker=getattr(original, "reranker", None),
                 on_pending=on_pending,
-                runtime=runtime,
             )
         except BaseException:
             custody.close()

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from custody_sync.adapters.mem0 import Mem0Store
 from custody_sync.forgetting import ForgetManyResult
 from custody_sync.results import WriteResult
-from custody_sync.runtime import Runtime
 
 log = logging.getLogger("custody_sync.faces")
 
@@ -29,7 +28,6 @@ class View:
     """Through which Mem0's model may write, if it may."""
     reranker: Any = None
     on_pending: Pending | None = None
-    runtime: Runtime = field(default_factory=Runtime)
 
     def tell(self, results: Sequence[WriteResult | ForgetManyResult]) -> None:
         """Say once that removals are not verified yet, and hand each such result over.

@@ -41,13 +41,13 @@ async def add(custody: AsyncCoordinator, view: View, asked: Adding) -> Shown:
     """Write each message as a memory of its own, in order; the id is one that Mem0 could have made."""
     if asked.infer:
         return await _infer(custody, view, asked)
-    now = view.runtime.clock.now()
+    now = custody.runtime.clock.now()
     check_day(asked.expiration_date, now)
     metadata = dict(asked.metadata)
     start = read_start(metadata, now)
     results: list[Shown] = []
     for said in asked.said:
-        memory_id = view.runtime.ids.fact_id(now)
+        memory_id = custody.runtime.ids.fact_id(now)
         content = _content(said, replace(asked, metadata=metadata))
         try:
             await custody.write(
@@ -96,7 +96,7 @@ async def _infer(custody: AsyncCoordinator, view: View, asked: Adding) -> Shown:
         raise InvalidInput(
             field="user_id", problem="has to be given where infer='adopt': Mem0's rows are a user's"
         )
-    check_day(asked.expiration_date, view.runtime.clock.now())
+    check_day(asked.expiration_date, custody.runtime.clock.now())
     options: dict[str, Any] = {**asked.scope.given, **asked.options, "metadata": asked.metadata}
     if asked.expiration_date is not None:
         options["expiration_date"] = asked.expiration_date
@@ -179,7 +179,7 @@ async def _supersede(
 ) -> WriteResult:
     fact, old = link.fact, content_of(link.fact)
     text = old.memory if asked.text is None else asked.text
-    now = view.runtime.clock.now()
+    now = custody.runtime.clock.now()
     content = replace(
         old,
         memory=text,

@@ -233,7 +233,6 @@ class AsyncMemory(Face):
                 include_claimed=include_claimed,
                 reranker=getattr(original, "reranker", None),
                 on_pending=on_pending,
-                runtime=runtime,
             )
         except BaseException:
             await opened.close()

@@ -71,7 +71,7 @@ async def test_delete_all_takes_one_scope(faced: FaceDesk) -> None:
 async def test_dead_hits_do_not_crowd_out_live_ones(tmp_path: Path) -> None:
     """P7: behind 250 dead hits of a broken index the live ones are found; a capped search says so."""
     async with open_shelf(tmp_path) as (desk, shelf):
-        memory = AsyncMemory(desk.custody, runtime=desk.runtime)
+        memory = AsyncMemory(desk.custody)
         for n in range(10):
             answer = await memory.add(f"tea {n}", user_id="ada", infer=False)
             (one,) = answer["results"]
@@ -142,7 +142,7 @@ async def test_a_deletion_takes_the_update_that_overtook_it(faced: FaceDesk) -> 
     one = await faced.add("tea")
     (fact,) = await faced.desk.ledger.as_of()
     forget, other = faced.desk.custody.forget_many, faced.desk.coordinator()
-    overtaking = AsyncMemory(other, runtime=faced.desk.runtime)
+    overtaking = AsyncMemory(other)
 
     async def late(*args: Any, **more: Any) -> Any:
         if args[0] == [fact.fact_id]:
@@ -180,7 +180,7 @@ async def _believed(faced: FaceDesk) -> str:
 async def test_what_is_not_verified_yet_is_told(faced: FaceDesk, caplog: pytest.LogCaptureFixture) -> None:
     """A removal that a store did not take is told once without content, handed over, and never served."""
     told: list[Any] = []
-    memory = AsyncMemory(faced.desk.custody, on_pending=told.append, runtime=faced.desk.runtime)
+    memory = AsyncMemory(faced.desk.custody, on_pending=told.append)
     one, two = await faced.add("tea heron"), await faced.add("coffee heron")
     store = faced.desk.stores["agent"]
     store.faults.refuse("delete")
@@ -207,7 +207,7 @@ async def test_a_listener_that_fails_breaks_nothing(
     def broken(result: object) -> None:
         raise RuntimeError("heron")
 
-    memory = AsyncMemory(faced.desk.custody, on_pending=broken, runtime=faced.desk.runtime)
+    memory = AsyncMemory(faced.desk.custody, on_pending=broken)
     one = await faced.add("tea")
     faced.desk.stores["agent"].faults.refuse("delete")
     await memory.delete(one)
@@ -281,21 +281,19 @@ async def test_a_reranker_orders_and_decides_nothing_else(faced: FaceDesk) -> No
     await faced.add("tea tea")
     await faced.add("tea cup")
     custody = faced.desk.custody
-    memory = AsyncMemory(custody, reranker=Reranker(), runtime=faced.desk.runtime)
+    memory = AsyncMemory(custody, reranker=Reranker())
     asked = {"filters": {"user_id": "ada"}}
     plain = (await memory.search("tea", **asked))["results"]
     turned = (await memory.search("tea", rerank=True, **asked))["results"]
     assert turned == [{**one, "rerank_score": 0.5} for one in reversed(plain)]
-    broken = AsyncMemory(custody, reranker=object(), runtime=faced.desk.runtime)
+    broken = AsyncMemory(custody, reranker=object())
     assert (await broken.search("tea", rerank=True, **asked))["results"] == plain
 
 
 async def test_two_processes_agree(tmp_path: Path) -> None:
     """Another coordinator over the same ledger and store knows every id, and nothing is kept in memory."""
     async with open_desk(tmp_path) as desk:
-        ours, theirs = (
-            AsyncMemory(custody, runtime=desk.runtime) for custody in (desk.custody, desk.coordinator())
-        )
+        ours, theirs = (AsyncMemory(custody) for custody in (desk.custody, desk.coordinator()))
         (one,) = (await ours.add("tea", user_id="ada", infer=False))["results"]
         await theirs.update(one["id"], "coffee")
         assert await ours.get(one["id"]) == await theirs.get(one["id"])
