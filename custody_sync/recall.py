@@ -18,7 +18,7 @@ from custody_sync.errors import StoreError, UnlabelledEntries
 from custody_sync.ledger import Ledger
 from custody_sync.ledger.answers import NO_EVENT
 from custody_sync.ledger.questions import Instants
-from custody_sync.model import Entry, Fact, Hit
+from custody_sync.model import Capability, Entry, Fact, Hit
 from custody_sync.recalled import (
     Belief,
     Budget,
@@ -138,28 +138,47 @@ class Recall:
             await self._add_history(sifted.at)
 
     async def _search(self) -> Sifted:
-        question, size = self._question, self._first_size()
+        question, size, spaces = self._question, self._first_size(), self._question.spaces
         while True:
-            try:
-                served = await self._gate.search(question.query, size, question.spaces)
-            except StoreError as error:
-                if self._sifted is None:
-                    raise
-                # Many refuse a large number; what they served before stands.
-                problem = f"{self._gate.name} did not answer when it was asked for {size} entries"
-                self._notes.append(f"{problem} ({describe(error)})")
-                served = []
-            else:
-                self._sifted = await self._sift(served)
+            served = await self._serve(size, spaces)
+            if served is not None:
+                sifted = await self._sift(served)
+                is_wider = spaces is not question.spaces
+                if self._sifted is None or not is_wider or len(sifted.live) > len(self._sifted.live):
+                    self._sifted = sifted
+            assert self._sifted is not None  # noqa: S101  # the first answer is there, or was raised
             if self._is_settled(self._sifted):
-                return self._sifted
-            if len(served) < size:
-                if not await self._has_more(self._sifted):
-                    self._status = RecallStatus.EXHAUSTED
-                return self._sifted
-            if size >= MOST:
-                return self._sifted
-            size = min(size * GROWTH, MOST)
+                break
+            is_all = served is None or len(served) < size
+            if not is_all and size < MOST:
+                size = min(size * GROWTH, MOST)
+            elif is_all and not await self._has_more(self._sifted):
+                self._status = RecallStatus.EXHAUSTED
+                break
+            elif is_all and served is not None and spaces is not None and self._may_be_elsewhere():
+                spaces, size = None, self._first_size()
+            else:
+                break
+        return self._sifted
+
+    async def _serve(self, size: int, spaces: tuple[str, ...] | None) -> list[Hit] | None:
+        """Return the store's best hits; None where it does not serve so many, but did serve some before."""
+        try:
+            return await self._gate.search(self._question.query, size, spaces)
+        except StoreError as error:
+            if self._sifted is None:
+                raise
+            problem = f"{self._gate.name} did not answer when it was asked for {size} entries"
+            self._notes.append(f"{problem} ({describe(error)})")
+            return None
+
+    def _may_be_elsewhere(self) -> bool:
+        """Tell whether facts of these spaces may be in entries that the store knows no space of.
+
+        What was adopted in a store that takes no labels is. Then all of them are looked through, and nobody
+        is shown what has no fact.
+        """
+        return not self._gate.can(Capability.RELABEL) and self._question.unlabelled == "drop"
 
     def _first_size(self) -> int:
         """Return how many entries are enough for `k` facts, as a rule.

@@ -80,6 +80,31 @@ async def test_the_store_is_asked_for_more_until_there_are_enough(tmp_path: Path
         assert shelf.sizes == [5, 20, 80]
 
 
+@pytest.mark.parametrize("labels", [True, False])
+async def test_adopted_entries_that_no_space_of_the_store_has(tmp_path: Path, labels: bool) -> None:
+    """Where labels cannot be given, what was adopted is looked for in all spaces, and checked as ever."""
+    without = ["find", "verify_deleted", *([] if labels else ["relabel"])]
+    async with open_desk(tmp_path, stores=lambda clock: [Capped(without=without, clock=clock)]) as desk:
+        store: Any = desk.stores["memory"]
+        store.put_raw("gold has acct 9")
+        await desk.custody.adopt("memory", actor=ACTOR, space="org", provenance="attested", dry_run=False)
+        await desk.written("tea", text="acct 9 has tea and biscuits")
+        store.put_raw("acct 9 has")
+        store.calls.clear()
+        found = await desk.custody.recall("acct 9 has", k=5, spaces=["org"])
+        assert values_of(found) == ["gold has acct 9", "tea"]
+        assert (found.status, store.calls["search"]) == ("exhausted", 1 if labels else 2)
+        assert counts_of(found) == ({} if labels else {"unlabelled": 1})
+        shown = await desk.custody.recall("acct 9 has", k=5, spaces=["org"], unlabelled="show")
+        assert (values_of(shown)[-1], shown.unlabelled) == ("tea", ())
+        assert shown.status == ("exhausted" if labels else "short")
+        elsewhere = await desk.custody.recall("acct 9 has", k=5, spaces=["user:1"])
+        assert (elsewhere.hits, elsewhere.status) == ((), "exhausted")
+        store.cap = 1
+        capped = await desk.custody.recall("acct 9 has", k=5, spaces=["org"])
+        assert (len(capped.hits), capped.status) == (1, "short")
+
+
 async def test_a_store_that_never_ends_is_asked_so_often_and_no_more(tmp_path: Path) -> None:
     """Endless answers are cut where enough was asked for; an answer without an end is no endless wait."""
 

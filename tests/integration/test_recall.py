@@ -53,7 +53,12 @@ async def test_c29_forgotten_fact_in_the_index_is_dropped_and_counted(tmp_path: 
     """C29: a forgotten fact whose entry the store still returns is not in the answer."""
     async with open_desk(tmp_path, stores=lagging) as desk:
         gone = await desk.written("my number is 123-45-6789")
+        before = desk.clock.now()
+        desk.clock.advance(DAY)
         await desk.forget(gone)
+        # Nor was there a time at which it may still be read.
+        past = await desk.custody.recall("my number is 123-45-6789", valid_at=before, tx_at=before)
+        assert (past.hits, counts_of(past), past.status) == ((), {"forgotten": 1}, "exhausted")
         found = await desk.custody.recall("my number is 123-45-6789")
         assert (found.hits, counts_of(found), found.seen) == ((), {"forgotten": 1}, 1)
         assert found.status == "exhausted"
@@ -340,8 +345,9 @@ async def test_adopted_entries_with_and_without_label(tmp_path: Path, labelled: 
             "acct 9 has gold",
         )
         await desk.confirm(claim.fact_id)
-        (hit,) = (await desk.custody.recall("acct 9", spaces=None if not labelled else ["org"])).hits
+        (hit,) = (await desk.custody.recall("acct 9", spaces=["org"])).hits
         assert (hit.fact_id, hit.fact.confirmed) == (claim.fact_id, True)
+        assert (await desk.custody.recall("acct 9", spaces=["user:1"])).hits == ()
 
 
 async def test_an_adopted_entry_that_was_rewritten_is_nobodys(tmp_path: Path) -> None:
