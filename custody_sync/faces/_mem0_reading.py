@@ -53,8 +53,10 @@ async def search(custody: AsyncCoordinator, view: View, asked: Searching) -> Sho
 async def get_all(custody: AsyncCoordinator, view: View, asked: Listing) -> Shown:
     """List what the ledger believes, in the order it was written; the store is not asked."""
     matches, results = asked.filter.matches, list[Shown]()
+    if not asked.top_k:
+        return {"results": results}
     listed = _whatever_ended if asked.show_expired else _believed
-    async for page in listed(custody, view, asked.filter.scope.space):
+    async for page in listed(custody, view, asked.filter.scope.space, asked.top_k):
         facts = [fact for fact in page if matches(row_of(fact))][: asked.top_k - len(results)]
         first = await first_links(custody, facts)
         results += [shown(fact, one, first=root) for fact, one, root in roots(facts, first)]
@@ -72,28 +74,33 @@ async def get(custody: AsyncCoordinator, view: View, memory_id: str) -> Shown | 
     return shown(link.fact, chain.memory_id, first=chain.links[0].fact, score=None)
 
 
-async def _believed(custody: AsyncCoordinator, view: View, space: str | None) -> AsyncIterator[list[Fact]]:
+async def _believed(
+    custody: AsyncCoordinator, view: View, space: str | None, first: int
+) -> AsyncIterator[list[Fact]]:
     after: int | None = None
     moment: datetime | None = None
+    limit = min(first, _PAGE)
     while True:
         page = await custody.ledger.as_of(
-            space=space, tx_at=moment, include_claimed=view.include_claimed, limit=_PAGE, after=after
+            space=space, tx_at=moment, include_claimed=view.include_claimed, limit=limit, after=after
         )
         yield [fact for fact in page if not fact.forgotten]
         # All pages are of one moment, so that an update in between shows a memory once.
-        moment = moment or page.head.tx_time
+        moment, limit = moment or page.head.tx_time, _PAGE
         if (after := page.next) is None:
             return
 
 
 async def _whatever_ended(
-    custody: AsyncCoordinator, view: View, space: str | None
+    custody: AsyncCoordinator, view: View, space: str | None, first: int
 ) -> AsyncIterator[list[Fact]]:
     """Yield what is believed and what was until it ended, unless something came after it."""
     after: int | None = None
+    limit = min(first, _PAGE)
     wanted = {Belief.BELIEVED, Belief.ENDED, *([Belief.CLAIMED] if view.include_claimed else [])}
     while True:
-        page = await custody.ledger.accounts(space=space, limit=_PAGE, after=after)
+        page = await custody.ledger.accounts(space=space, limit=limit, after=after)
+        limit = _PAGE
         ids = [one.fact_id for one in page if not (one.forgotten or one.retracted or one.superseded_at)]
         _, chains = await custody.ledger.links(ids)
         facts = {link.fact.fact_id: link.fact for chain in chains for link in chain if link.belief in wanted}

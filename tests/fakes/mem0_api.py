@@ -150,7 +150,8 @@ class Mem0Api:
         if not isinstance(body.get("metadata") or {}, dict):
             raise Refused(400, {"error": "metadata should be an object"})
         event_id = str(uuid.uuid4())
-        if body.get("infer", True) or self.switches.pending:
+        inferred = bool(body.get("infer", True))
+        if self.switches.pending or (inferred and not self.switches.infers):
             self._events[event_id] = _Event(math.inf, [])
             return {"event_id": event_id, "status": "PENDING"}
         results = [
@@ -159,7 +160,7 @@ class Mem0Api:
             if message.get("role") in ("user", "assistant") and isinstance(message.get("content"), str)
             for result in self._imported(message["content"], scope, body.get("metadata") or {})
         ]
-        if self.switches.polls:
+        if self.switches.polls or inferred:
             self._events[event_id] = _Event(self.switches.polls, results)
             return {"event_id": event_id, "status": "PENDING"}
         done = {"message": "Memories stored successfully", "status": "SUCCEEDED"}

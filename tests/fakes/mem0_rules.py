@@ -93,6 +93,8 @@ class Switches:
     skips: float = 0
     lying_delete: bool = False
     pending: bool = False
+    infers: bool = False
+    """Its model makes each message a memory of its own; otherwise an inference never ends."""
     empty_body: float = 0
     retry_after: str = "0"
     collapses: bool = True

@@ -428,3 +428,33 @@ async def test_scopes_that_recall_would_not_ask(tmp_path: Path) -> None:
         assert (await adopt(desk, space="{scope}")).elsewhere == 0
         desk.stores["old"].put_raw("c", scope="3")
         assert (await adopt(desk)).elsewhere == 1
+
+
+async def test_given_entries_alone_are_adopted(desk: Desk) -> None:
+    """Entries that the caller was just shown are adopted without listing the store; others are left."""
+    keys = fill(desk, 3)
+    store = desk.stores["old"]
+    shown = store.snapshot()
+    given = [shown[keys[0]], shown[keys[2]]]
+    store.calls.clear()
+    result = await adopt(desk, entries=given)
+    assert (result.scanned, result.adopted, result.labelled, result.complete) == (2, 2, 2, True)
+    assert store.calls["list_entries"] == 0
+    assert {fact.text for fact in await facts(desk)} == {f"{COFFEE} 0", f"{COFFEE} 2"}
+    again = await adopt(desk, entries=given)
+    assert (again.adopted, again.adopted_before) == (0, 2)
+    rest = await adopt(desk)
+    assert (rest.adopted, rest.ours) == (1, 2)
+
+
+async def test_given_entries_need_no_listing(tmp_path: Path) -> None:
+    """A store that cannot list what it holds still has what it showed adopted; odd entries are refused."""
+    async with open_desk(
+        tmp_path, stores=lambda clock: [MemoryStore("old", clock=clock, without=[Capability.LIST_ENTRIES])]
+    ) as desk:
+        (key,) = fill(desk, 1)
+        entry = desk.stores["old"].snapshot()[key]
+        result = await adopt(desk, entries=[entry, replace(entry, external_id="other", text=None)])
+        assert (result.adopted, sum(result.refused.values())) == (1, 1)
+        assert (await adopt(desk, entries=[])).scanned == 0
+        await error_of(adopt(desk), errors.InvalidInput)

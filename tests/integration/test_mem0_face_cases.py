@@ -339,3 +339,44 @@ async def test_an_index_that_never_drops_shows_nothing_deleted(faced: FaceDesk) 
     await faced.memory.update(two, "cocoa")
     assert await faced.found("tea coffee") == ["cocoa"]
     assert await faced.found("tea") == []
+
+
+@pytest.mark.parametrize("url", ["sqlite:///{}/l.db", "jsonl:///{}/l.jsonl"])
+def test_every_ledger_answers_alike(tmp_path: Path, url: str) -> None:
+    """The same life over another storage shows the same."""
+    with Coordinator(url.format(tmp_path), create=True, stores=[MemoryStore()]) as custody:
+        memory = Memory(custody)
+        (one,) = memory.add("tea", user_id="ada", infer=False, metadata={"k": 1})["results"]
+        memory.add("cocoa", user_id="ada", infer=False)
+        memory.update(one["id"], "coffee")
+        assert [row["memory"] for row in memory.get_all(filters={"user_id": "ada"})["results"]] == [
+            "cocoa",
+            "coffee",
+        ]
+        (hit,) = memory.search("coffee", filters={"user_id": "ada", "k": 1})["results"]
+        assert hit["id"] == one["id"]
+        assert [row["event"] for row in memory.history(one["id"])] == ["ADD", "UPDATE"]
+        memory.delete_all(user_id="ada")
+        assert memory.get(one["id"]) is None
+        assert memory.get_all(filters={"user_id": "ada"}, show_expired=True) == {"results": []}
+
+
+async def test_a_listing_of_many_pages_is_of_one_moment(
+    faced: FaceDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An update between two pages of a listing shows the memory once, as it was when the listing began."""
+    ids = [await faced.add(f"tea {n}") for n in range(5)]
+    monkeypatch.setattr("custody_sync.faces._mem0_reading._PAGE", 2)
+    as_of, calls = Ledger.as_of, list[int]()
+
+    async def watched(self: Ledger, **asked: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 2:
+            await faced.memory.update(ids[0], "coffee")
+        return await as_of(self, **asked)
+
+    monkeypatch.setattr(Ledger, "as_of", watched)
+    assert await faced.listed() == [f"tea {n}" for n in range(5)]
+    assert len(calls) == 3
+    monkeypatch.undo()
+    assert await faced.listed() == [*(f"tea {n}" for n in range(1, 5)), "coffee"]

@@ -197,3 +197,46 @@ def test_a_face_that_cannot_be_made_opens_nothing(mem0_memory: Any, tmp_path: Pa
     with pytest.raises(InvalidInput):
         Memory.over(mem0_memory, f"sqlite:///{tmp_path}/l.db", actor=" ")
     assert mem0_memory.db is not None
+
+
+def test_an_inference_that_was_cut_off_is_not_served(mem0_memory: Any, tmp_path: Path) -> None:
+    """Killed between Mem0's write and the record, rows have no fact: not served, and found by `adopt`."""
+    mem0_memory.llm = Model()
+    face = Memory.over(mem0_memory, f"sqlite:///{tmp_path}/l.db", infer="adopt", include_claimed=True)
+    reach, face.custody._custody.adopt = face.custody._custody.adopt, killed  # type: ignore[attr-defined]
+    with pytest.raises(Killed):
+        face.add("I am Ada", **ADA)
+    face.custody._custody.adopt = reach  # type: ignore[attr-defined]
+    assert len(mem0_memory.get_all(filters=ADA)["results"]) == 2
+    assert face.search("Ada likes tea", filters=ADA)["results"] == []
+    done = face.custody.adopt("mem0", actor="ops", space=as_memory, dry_run=False)
+    assert (done.adopted, done.complete) == (2, True)
+    assert len(face.search("Ada likes tea", filters=ADA)["results"]) == 2
+    face.close()
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+async def killed(*args: Any, **more: Any) -> Any:
+    """End the process instead of adopting."""
+    raise Killed
+
+
+async def test_an_inference_of_the_service(mem0_async_client: Any, mem0_api: Any, tmp_path: Path) -> None:
+    """The service infers while it is waited for, and what it names is adopted; a refusal writes nothing."""
+    url = f"sqlite:///{tmp_path}/l.db"
+    mem0_api.switches.infers = True
+    async with await AsyncMemory.aover(mem0_async_client, url, infer="adopt") as face:
+        (one,) = (await face.add("I like tea", **ADA))["results"]
+        assert one["id"] in mem0_api.memories
+        assert await face.get(one["id"]) is None
+        await face.confirm(one["id"])
+        shown = await face.get(one["id"])
+        assert shown is not None
+        assert shown["memory"] == "I like tea"
+    async with await AsyncMemory.aover(mem0_async_client, url) as face:
+        before = len(mem0_api.memories)
+        await error_of(face.add("I like coffee", **ADA), InvalidInput)
+        assert len(mem0_api.memories) == before

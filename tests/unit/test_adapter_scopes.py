@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from custody_sync.adapters._scopes import LooseNotes, OncePerFact, Scope
+from custody_sync.adapters._scopes import LooseNotes, OncePerFact, PerSpace, Scope
 from custody_sync.errors import InvalidInput
 from custody_sync.model import Fact, Provenance
 
@@ -120,3 +120,21 @@ async def test_notes_without_a_ledger() -> None:
     await notes.drop("a")
     await notes.drop("a")
     assert await notes.claim("a", "3") == "3"
+
+
+def test_a_function_of_the_space() -> None:
+    """It gives facts and searches the same value, encoded, so that a search knows where to look."""
+    scope = Scope("user_id", PerSpace(lambda space: space.removeprefix("user:")), str.upper)
+    assert (scope.fixed, scope.is_per_space) == (None, True)
+    assert (scope.of_fact(fact("user:ada")), scope.of_space("org")) == ("ADA", "ORG")
+    assert scope.among(["user:ada", "ada", "org"]) == ["ADA", "ORG"]
+    assert scope.among(None) is None
+
+
+@pytest.mark.parametrize("answer", ["", "  ", None, 7])
+def test_a_function_of_the_space_that_returns_no_text(answer: Any) -> None:
+    """What it returns has to be a text, for a fact and for a search alike."""
+    scope = Scope("user_id", PerSpace(lambda _: answer))
+    for ask in (lambda: scope.of_fact(fact()), lambda: scope.among(["org"])):
+        with pytest.raises(InvalidInput, match="user_id"):
+            ask()
