@@ -87,8 +87,18 @@ class Layout:
         return Address(self.space_of(labels), check_name(subject, "namespace and key"))
 
     def space_of(self, namespace: Namespace) -> str:
-        """Return the space of a namespace."""
-        return check_name(self._space(namespace), "space")
+        """Return the space of a namespace; what the caller's own function raises is not passed on."""
+        space, problem = self._ruled(namespace)
+        if problem:
+            raise InvalidInput(field="space", problem=problem)
+        return check_name(space, "space")
+
+    def _ruled(self, namespace: Namespace) -> tuple[object, str]:
+        try:
+            return self._space(namespace), ""
+        except Exception as error:
+            # It may know only the namespaces that an application uses; facts of others are no items then.
+            return None, f"its function raised {type(error).__name__}"
 
     def read(self, fact: Fact) -> Kept | None:
         """Return the item that a fact is; None for a fact that is none, or that stands in another space."""
@@ -96,7 +106,7 @@ class Layout:
         if labels is None or len(labels) < 2 or not isinstance(fact.value, dict):
             return None
         namespace, key = labels[:-1], labels[-1]
-        return Kept(fact, namespace, key, fact.value) if self._space(namespace) == fact.space else None
+        return Kept(fact, namespace, key, fact.value) if self._ruled(namespace)[0] == fact.space else None
 
     async def spaces(self, ledger: Ledger, prefix: Namespace, most: int | None = None) -> list[str] | None:
         """Return the spaces in which items below a prefix can be; None where they can be in any.

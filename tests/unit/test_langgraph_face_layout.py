@@ -106,3 +106,12 @@ def test_functions_are_checked() -> None:
             Layout(**wrong)  # type: ignore[arg-type]  # what a caller without a type checker does
     with pytest.raises(InvalidInput, match=r"^space: "):
         Layout(lambda namespace: " ").address(("a",), "k")
+
+
+def test_a_rule_that_knows_no_such_namespace_makes_it_no_item() -> None:
+    """A function of the caller's that fails refuses a put in one sentence, and takes no reading down."""
+    ruled = Layout(lambda namespace: f"user:{namespace[1]}")
+    assert ruled.address(("memories", "42"), "tea").space == "user:42"
+    assert ruled.read(fact_of(Layout(), ("short",), "k")) is None
+    with pytest.raises(InvalidInput, match="IndexError"):
+        ruled.address(("short",), "k")
