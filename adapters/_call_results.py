@@ -59,7 +59,8 @@ class Ids:
         """
         if isinstance(given, str) and given:
             tagged = self._kind is None and given.startswith(_TAKEN)
-            return f"{_TEXT}{given}" if tagged else given
+            # Joined, since a driver's own kind of text would not stay what it is in a ledger.
+            return f"{_TEXT}{given}" if tagged else "".join(given)
         if isinstance(given, UUID):
             return str(given) if self._kind else f"{_UUID}{given}"
         if isinstance(given, numbers.Integral) and not isinstance(given, bool):

@@ -96,18 +96,21 @@ class Place(Generic[R]):
 
         return work
 
-    def searching(self, query: str, k: int, keep: Keep | None) -> Work[list[R]]:
+    def searching(self, query: str, k: int, keep: Keep | None) -> Work[list[Found]]:
         """Return the work of a search in this space."""
 
-        async def work(custody: AsyncCoordinator) -> list[R]:
+        async def work(custody: AsyncCoordinator) -> list[Found]:
             recalled = await custody.recall(query, k=k, spaces=[self.space], keep=keep, store=self.store.name)
-            return [self.show(await self._found(custody, hit)) for hit in recalled.hits]
+            return [await self._found(custody, hit) for hit in recalled.hits]
 
         return work
 
     def recalling(self, query: str, options: RecallOptions) -> Work[RecallResult]:
         """Return the work of a recall from this store, in this space unless others are named."""
-        told: RecallOptions = {"spaces": [self.space], **options}
+        told: RecallOptions = {**options}
+        if told.get("spaces") is None:
+            # A face is in one space: nobody gets at another one's by leaving out what would limit it.
+            told["spaces"] = [self.space]
 
         async def work(custody: AsyncCoordinator) -> RecallResult:
             return await custody.recall(query, store=self.store.name, **told)

@@ -85,7 +85,7 @@ class _Face(Generic[R, C]):
         space: where everything is remembered, searched and deleted.
         actor: who remembers and deletes.
         show: makes what a search gives of a `Found`; by default it gives that.
-        on_pending: is given every result with a removal that is not verified yet.
+        on_pending: is given every result with a removal that is not verified yet, in the loop that did it.
 
     Raises:
         InvalidInput: an argument.
@@ -180,7 +180,7 @@ class Wrapped(_Face[R, Coordinator]):
             InvalidStore: the search gave something that is no list of results; says what to do.
             StoreError: it failed.
         """
-        return self._run(self._place.searching(query, k, keep))
+        return [self._place.show(found) for found in self._run(self._place.searching(query, k, keep))]
 
     def recall(self, query: str, **options: Unpack[RecallOptions]) -> RecallResult:
         """Search as `AsyncCoordinator.recall` does, in this space unless `spaces` names others."""
@@ -235,7 +235,8 @@ class AsyncWrapped(_Face[R, Coordinator | AsyncCoordinator]):
 
     async def search(self, query: str, k: int = 10, *, keep: Keep | None = None) -> list[R]:
         """Return memories that are believed, as `Wrapped.search` does."""
-        return await self._bridge.arun(self._place.searching(query, k, keep))
+        found = await self._bridge.arun(self._place.searching(query, k, keep))
+        return [self._place.show(one) for one in found]
 
     async def recall(self, query: str, **options: Unpack[RecallOptions]) -> RecallResult:
         """Recall as `AsyncCoordinator.recall` does, in this space unless `spaces` names others."""

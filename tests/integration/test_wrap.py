@@ -245,6 +245,7 @@ def test_spaces_are_kept_apart(wrapped: Wrap) -> None:
         ben.add("my pet is a bird", supersedes=of_ana)
     both = ana.recall("my pet", spaces=["user:ana", "user:ben"])
     assert len(both.hits) == 2
+    assert [hit.space for hit in ana.recall("my pet", spaces=None).hits] == ["user:ana"]
     assert (ana.space, ben.space, of_ben) == ("user:ana", "user:ben", 2)
 
 

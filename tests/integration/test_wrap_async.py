@@ -205,6 +205,18 @@ def test_of_two_replacements_at_once_one_wins(wrapped: Wrap) -> None:
     assert "Lyon" not in str(found)
 
 
+def test_results_are_shown_in_the_callers_thread(wrapped: Wrap) -> None:
+    """`show` is the caller's own code, and may do whatever may be done there, a search included."""
+    memory: Any = None
+
+    def show(found: Found) -> tuple[str, int]:
+        return threading.current_thread().name, len(memory.recall("note").hits)
+
+    memory = wrapped(PlainIndex(), show=show)
+    memory.add("a note")
+    assert memory.search("note") == [(threading.current_thread().name, 1)]
+
+
 # --- generators -------------------------------------------------------------------------------
 
 

@@ -49,6 +49,17 @@ def test_a_text_that_looks_tagged_is_a_text(tricky: str) -> None:
     assert ids.read(ids.write(tricky)) == tricky
 
 
+def test_a_text_of_another_kind_becomes_plain() -> None:
+    """A subclass of str, as drivers and enums have, is kept as the text it is."""
+
+    class Key(str):
+        def __str__(self) -> str:
+            return "something else"
+
+    assert type(Ids("notes").write(Key("a"))) is str
+    assert Ids("notes").write(Key("a")) == "a"
+
+
 def test_a_kind_makes_texts_and_numbers_one_id() -> None:
     """With `ids=int` the 7 of one callable is the "7" of another, and is given back as 7."""
     ids = Ids("notes", int)
