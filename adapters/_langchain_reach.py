@@ -39,6 +39,8 @@ class Reach:
     """Returns the ids of the documents with a fact id in their metadata."""
     id_key: str | None = None
     """Where in the metadata it keeps the id that it leaves out of `Document.id`."""
+    own_keys: tuple[str, ...] = ()
+    """What the store itself adds to the metadata that it hands out."""
     alone: bool = False
     """Two calls at once may lose one of them."""
     leaves: tuple[str, ...] = _ITS_OWN_WAY
@@ -120,6 +122,7 @@ def _qdrant(store: Any) -> Reach:
         list_ids=lambda prefix: (key for key in ids() if key.startswith(prefix)),
         find_ids=lambda fact_id: ids(where({"fact_id": fact_id})),
         id_key="_id",
+        own_keys=("_id", "_collection_name"),
         # Qdrant in this process is numpy arrays that two puts at once both replace.
         alone=type(getattr(store.client, "_client", None)).__name__ == "QdrantLocal",
         leaves=(

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from custody_sync.adapters._langchain_calls import GROWTH, MOST, Calls, Found
 from custody_sync.adapters._langchain_reach import ListIds, Scores, Where, capabilities_of, reach_of
@@ -224,6 +224,14 @@ class LangChainStore:
     async def after_forget(self, entries: Sequence[Entry]) -> Sequence[str]:
         """Say what a deletion in this kind of store leaves, as far as it is known."""
         return self._reach.leaves if entries else ()
+
+    async def metadata_of(self, external_id: str) -> dict[str, Any]:
+        """Return a document's metadata as its application put them; none without a lookup by id."""
+        found = await self._calls.get("metadata_of", [external_id]) if self._calls.gets else []
+        own = self._reach.own_keys
+        return {
+            key: value for document in found for key, value in document.metadata.items() if key not in own
+        }
 
     # --- proving an absence ----------------------------------------------------------------
 

@@ -14,8 +14,11 @@ from custody_sync.coordinator import AsyncCoordinator
 from custody_sync.errors import InsideEventLoop, InvalidInput
 from custody_sync.faces._blocking import blocking
 from custody_sync.faces._bridge import Bridge, Work
+from custody_sync.faces._langchain_documents import PREDICATE, read_texts
 from custody_sync.faces._langchain_writing import Pending, View
 from custody_sync.ledger import Ledger
+from custody_sync.model import Entry
+from custody_sync.repair import Adoption
 from custody_sync.sync import Coordinator
 
 if TYPE_CHECKING:
@@ -160,6 +163,24 @@ class Face:
         other._view = replace(self._view, space=check_name(space, "space"))
         other._owns, other._opened = False, None
         return other
+
+    async def as_document(self, entry: Entry) -> Adoption:
+        """Say what `adopt` makes of a document that was there before: one under its own id and metadata.
+
+        `face.custody.adopt("langchain", space=face.as_document, actor=..., dry_run=False)`
+
+        Raises:
+            InvalidInput: its metadata cannot be kept without loss, or it has no text.
+        """
+        wrapped = self._wrapped
+        metadata = {} if wrapped is None else await wrapped.metadata_of(entry.external_id)
+        (said,) = read_texts([entry.text or ""], [metadata], [entry.external_id])
+        return Adoption(
+            space=self._view.space,
+            subject=entry.external_id,
+            predicate=PREDICATE,
+            value=said.to_value(),
+        )
 
     # --- closing --------------------------------------------------------------------------------
 

@@ -517,6 +517,22 @@ def test_what_was_there_before_is_served_once_it_is_adopted(over: Over) -> None:
     assert not rows(raw)
 
 
+def test_what_was_there_before_keeps_its_id_and_metadata(over: Over) -> None:
+    """Adopted as documents, old ones are read, superseded and deleted like those that were added here."""
+    raw = BentVectors()
+    raw.add_documents([Document(page_content="an old note", metadata={"page": 1.0})], ids=["old"])
+    face = over(raw)
+    custody = face.custody
+    assert isinstance(custody, Coordinator)
+    custody.adopt("langchain", actor="ops", space=face.as_document, provenance="attested", dry_run=False)
+    (found,) = face.similarity_search("old note")
+    assert (found.id, found.metadata) == ("old", {"page": 1.0})
+    assert face.add_texts(["a new note"], ids=["old"]) == ["old"]
+    assert rows(raw) == {"a new note"}
+    assert face.delete(["old"]) is True
+    assert not rows(raw)
+
+
 def test_it_serves_over_any_store_of_custody(face_url: str) -> None:
     """The constructor takes a coordinator with whatever store; what others wrote there is served too."""
     with Coordinator(face_url, create=True, stores=[MemoryStore()], runtime=testing_runtime()) as custody:
