@@ -9,11 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from langgraph.store.base import BaseStore, GetOp
 from langgraph.store.memory import InMemoryStore
 from langgraph.store.sqlite import AsyncSqliteStore, SqliteStore
+from psycopg_pool import AsyncConnectionPool
 
+from custody_sync.adapters.pgvector import PgVectorStore
 from custody_sync.errors import ClosedError, InsideEventLoop, InvalidInput, LedgerNotFound, MissingExtra
 from custody_sync.faces.langgraph import CustodyStore
 from custody_sync.sync import Coordinator
@@ -183,3 +186,19 @@ def test_without_langgraph_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delitem(sys.modules, "custody_sync.faces.langgraph")
     with pytest.raises(MissingExtra, match=r"custody-sync\[langgraph\]"):
         importlib.import_module("custody_sync.faces.langgraph")
+
+
+def test_over_a_table_of_vectors(tmp_path: Path, database_uri: str) -> None:
+    """Over pgvector the same calls work, and what was replaced or deleted leaves its table."""
+    pool: AsyncConnectionPool[Any] = AsyncConnectionPool(database_uri, open=False, min_size=1, max_size=4)
+    table = PgVectorStore(pool, table="memories", dimensions=64, embed=WordEmbedder(64))
+    with CustodyStore.over(table, url(tmp_path)) as store:
+        store.put(("m", "1"), "tea", {"text": "likes green tea", "n": 9}, index=["text"])
+        store.put(("m", "1"), "tea", {"text": "likes black tea", "n": 10}, index=["text"])
+        store.put(("m", "2"), "car", {"text": "drives a car", "n": 100}, index=["text"])
+        assert [i.value["n"] for i in store.search(("m", "1"), query="green tea")] == [10]
+        assert [i.key for i in store.search((), query="tea", filter={"n": {"$gte": 9.5}})] == ["tea", "car"]
+        store.delete(("m", "1"), "tea")
+        assert [i.key for i in store.search((), query="green tea")] == ["car"]
+        with psycopg.connect(database_uri) as connection:
+            assert connection.execute("select text from memories").fetchall() == [("drives a car",)]
