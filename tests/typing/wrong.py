@@ -34,6 +34,9 @@ async def asynchronous(custody: AsyncCoordinator, ledger: Ledger, fact: Fact) ->
     await custody.forget_where(actor="me")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     # an age counts from one of two moments
     await custody.expire(actor="me", windows={}, age_from="valid_from")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    # a recall has one of three policies, and spaces are a list of texts
+    await custody.recall("plan", unlabelled="hide")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await custody.recall("plan", spaces=[1])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
     # a forgotten fact has no text
     fact.text.upper()  # type: ignore[union-attr]  # pyright: ignore[reportOptionalMemberAccess]
     # a fact never changes
