@@ -67,11 +67,12 @@ def is_own(fact: Fact) -> bool:
 def content_of(fact: Fact) -> Content:
     """Read a fact as a memory; one that was not written as such is its text alone."""
     said: Mapping[str, Json] = fact.value if isinstance(fact.value, dict) and is_own(fact) else {}
-    ids = {name: value for name in ENTITIES if isinstance(value := said.get(name), str)}
+    # Whose a memory is, is where it lies; what a value says of a user has no say in that.
+    stated = {name: value for name in ENTITIES[1:] if isinstance(value := said.get(name), str)}
     metadata = said.get("metadata")
     return Content(
         memory=fact.text or "",
-        ids=ids or ids_in(fact.space),
+        ids={**ids_in(fact.space), **stated},
         metadata=copy.deepcopy(metadata) if isinstance(metadata, dict) else {},
         **{name: value for name in (*_OWN, "created_at") if isinstance(value := said.get(name), str)},
     )

@@ -380,3 +380,34 @@ async def test_a_listing_of_many_pages_is_of_one_moment(
     assert len(calls) == 3
     monkeypatch.undo()
     assert await faced.listed() == [*(f"tea {n}" for n in range(1, 5)), "coffee"]
+
+
+async def test_whose_a_memory_is_is_where_it_lies(faced: FaceDesk) -> None:
+    """A fact in another space that says it is ada's is not hers: neither found nor listed nor deleted."""
+    await faced.add("tea")
+    said = {"memory": "tea of mallory", "user_id": "ada", "role": "user"}
+    forged = {"subject": "m-1", "predicate": "memory", "space": "user:mallory", "text": "tea of mallory"}
+    await faced.desk.custody.write(value=said, actor="mallory", **forged)
+    assert (await faced.found("tea"), await faced.listed()) == (["tea"], ["tea"])
+    assert await faced.listed("mallory") == ["tea of mallory"]
+    shown = await faced.memory.get("m-1")
+    assert shown is not None
+    assert shown["user_id"] == "mallory"
+    await faced.memory.delete_all(user_id="ada")
+    assert await faced.listed("mallory") == ["tea of mallory"]
+
+
+async def test_a_search_asks_for_the_users_own_space(faced: FaceDesk) -> None:
+    """The store is asked for one user's entries, so that others' cannot crowd them out of its answer."""
+    asked: list[Any] = []
+    store = faced.desk.stores["memories"]
+    search = store.search
+
+    async def watched(query: str, k: int, spaces: Any) -> Any:
+        asked.append(spaces)
+        return await search(query, k, spaces)
+
+    store.search = watched  # type: ignore[method-assign]
+    await faced.add("tea")
+    await faced.found("tea")
+    assert {tuple(spaces) for spaces in asked} == {("user:ada",)}
