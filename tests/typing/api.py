@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import assert_type
+from typing import Any, assert_type
 
 from custody_sync import (
     AsyncCoordinator,
@@ -33,8 +33,10 @@ from custody_sync import (
     VerifyResult,
     WriteResult,
 )
+from custody_sync.faces.mem0 import Memory
 from custody_sync.faces.tool import recall_tool
 from custody_sync.faces.wrap import Found, Wrapped, awrap, wrap
+from custody_sync.forgetting import ForgetManyResult
 from custody_sync.model import Observation, Standing
 from custody_sync.ports import View
 from custody_sync.recalled import Dropped, Link, RecallStatus
@@ -151,6 +153,13 @@ def synchronous(store: Store) -> None:
         assert_type(custody.forget(written.fact.fact_id, actor="me", reason="asked to"), ForgetResult)
         assert_type(custody.hold(written.fact.fact_id, actor="counsel"), HoldResult)
         assert_type(custody.forget_where(space="user:42", actor="dpo"), ForgetWhereResult)
+        many = custody.forget_many([written.fact.fact_id], actor="dpo", reason="asked to")
+        assert_type(many, ForgetManyResult)
+        assert_type(many.facts, tuple[FactFate, ...])
+        memory = Memory(custody, actor="agent:chat")
+        assert_type(memory.add("tea", user_id="42", infer=False), dict[str, Any])
+        assert_type(memory.get("id"), dict[str, Any] | None)
+        assert_type(memory.acting_as("user:42"), Memory)
         assert_type(custody.expire(actor="job", windows={"org": "P1Y"}), ExpireResult)
         assert_type(custody.repair(actor="ops", reason="weekly"), RepairResult)
         assert_type(custody.verify(actor="ops"), VerifyResult)
