@@ -219,7 +219,7 @@ async def stated(book: Book, shelf: Shelf, noted: Sequence[Observation]) -> dict
     return leads
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1800)
 async def test_recall_withholds_nobodys_memory_and_serves_nothing_that_ended(tmp_path: Path) -> None:
     """The store still has all that ended: answers are the best live memories of the spaces asked for."""
     noted = [item for path in conversations() for item in observations(path)]

@@ -145,6 +145,7 @@ async def test_every_second_link_can_be_retracted(book: Book, chains: Chains, fi
         assert await book.values(subject=subject, valid_at=instant, tx_at=then) == current(chain, instant)
 
 
+@pytest.mark.timeout(1800)
 async def test_recall_serves_what_holds_and_withholds_nothing(
     book: Book, chains: Chains, queries: list[dict[str, Any]]
 ) -> None:
