@@ -223,7 +223,7 @@ async def test_two_instants(tmp_path: Path) -> None:
         ]:  # fmt: skip
             found = await desk.custody.recall("plan", valid_at=begin + true * DAY, tx_at=begin + known * DAY)
             assert values_of(found) == expected, (known, true)
-            assert found.valid_at == begin + true * DAY
+            assert (found.valid_at, found.status) == (begin + true * DAY, "exhausted")
             as_of = await desk.ledger.as_of(valid_at=begin + true * DAY, tx_at=begin + known * DAY)
             assert (list(found.facts), found.head) == (list(as_of), as_of.head)
 
