@@ -96,6 +96,7 @@ def test_an_unknown_id_is_deleted_already(wrapped: Wrap) -> None:
     memory.add("I live in Lyon")
     del index.rows[given]
     assert memory.delete(given) is True
+    assert index.calls.count("delete") == 1, "nothing to try again"
 
 
 def test_an_id_that_comes_again_is_refused(wrapped: Wrap) -> None:
