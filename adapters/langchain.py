@@ -248,12 +248,17 @@ class LangChainStore:
         return not await self._is_served(entry)
 
     async def _is_served(self, entry: Entry) -> bool:
-        """Search with the text, or the fact id, wider until the answer goes on past what could be as near."""
+        """Search as recall does with the text, or the fact id, and with the filter where there is one.
+
+        Without a filter it is asked wider, until the answer goes on past all that could be as near.
+        """
         query = entry.text or entry.fact_id
         if query is None:
             return False
-        if self._reach.where is not None and entry.fact_id is not None:
-            near = await self._calls.ask("verify_deleted", query, _PROBE, {"fact_id": entry.fact_id})
+        filtered = self._reach.where is not None and entry.fact_id is not None
+        if filtered:
+            only = {"fact_id": str(entry.fact_id)}
+            near = await self._calls.ask("verify_deleted", query, _PROBE, only)
             if any(self._is(entry, found) for found in near):
                 return True
         if entry.text is None and self._calls.gets:
@@ -264,7 +269,8 @@ class LangChainStore:
             hits = await self._calls.ask("verify_deleted", query, limit)
             if any(self._is(entry, found) for found in hits):
                 return True
-            if entry.text is not None and _falls_off(hits):
+            # A filter comes before the cut, so one that shows nothing has seen all; else the answer must.
+            if filtered or (entry.text is not None and _falls_off(hits)):
                 return False
             if len(hits) < limit:
                 await self._check_complete(hits)
