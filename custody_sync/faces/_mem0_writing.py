@@ -195,8 +195,7 @@ async def _supersede(
         subject=fact.subject,
         predicate=fact.predicate,
         text=text,
-        # What has ended needs no superseding, and allows none.
-        supersedes=None if link.belief is Belief.ENDED else fact.fact_id,
+        supersedes=fact.fact_id,
         # Another process's clock may be a little ahead of this one's.
         valid_from=fact.valid_from if fact.valid_from > now else None,
         valid_to=None if content.expiration_date is None else end_of(content.expiration_date),

@@ -207,6 +207,8 @@ async def test_expiration(faced: FaceDesk) -> None:
     assert shown is not None
     assert "expiration_date" not in shown
     assert "tea today" in await faced.listed()
+    told = [(row["old_memory"], row["new_memory"]) for row in await faced.memory.history(one)]
+    assert told == [(None, "tea today"), ("tea today", "tea today")]
     await faced.memory.delete(one)
     assert await faced.listed(show_expired=True) == ["tea for ever", "old"]
 
