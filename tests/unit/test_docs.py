@@ -34,6 +34,7 @@ RUNNABLE = (
     "docs/backup-and-restore.md",
     "docs/faces/mem0.md",
     "docs/faces/wrap.md",
+    "docs/faces/langchain.md",
     "docs/faces/langgraph.md",
     "docs/guide.md",
     "docs/operating-signals.md",
