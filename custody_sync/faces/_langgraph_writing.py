@@ -123,10 +123,6 @@ class Writing:
             result = await custody.write(**_said(custody, speaker, put), idempotency_key=f"item {key}")
         except (IdempotencyConflict, Forgotten) as taken:
             return str(taken.fields["fact_id"])
-        if result.duplicate:
-            live = await self._reading.current(custody, put.address)
-            if live is None or live.fact_id != result.fact.fact_id:
-                return result.fact.fact_id
         self._tell(result)
         return None
 
