@@ -70,6 +70,9 @@ async def test_c30_a_claimed_replacement_takes_no_effect_before_its_confirm(tmp_
     async with open_shelf(tmp_path) as (desk, shelf):
         attested = await desk.written("pro")
         claimed = await desk.written("free", supersedes=attested, provenance="claimed")
+        # The store has no entry of the claim, which only counts as missing where claims were asked for.
+        assert (await desk.custody.recall("plan")).status == "exhausted"
+        assert (await desk.custody.recall("plan", include_claimed=True)).status == "short"
         shelf.lay(entry_of(desk.ledger, claimed), *[hit.entry for hit in shelf.hits])
         assert values_of(await desk.custody.recall("plan")) == ["pro"]
         assert counts_of(await desk.custody.recall("plan")) == {"repeated": 1}
