@@ -14,7 +14,7 @@ from custody_sync.testing.sim.world import simulate
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the arguments say, and say what came of it."""
-    told = _parser().parse_args(arguments)
+    told = read_arguments(arguments)
     if told.seed is not None:
         return _run_one(told)
     tally = run_seeds(told.seeds, steps=told.steps, most_found=told.most)
@@ -38,7 +38,8 @@ def _run_one(told: argparse.Namespace) -> int:
     return 1
 
 
-def _parser() -> argparse.ArgumentParser:
+def read_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return what a command line says, or end with what is wrong with it."""
     parser = argparse.ArgumentParser(prog="python -m custody_sync.testing.sim", description=__doc__)
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--seed", type=int, help="run this seed")
@@ -50,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--most", type=_count, default=1, help="with --seeds: stop after so many failures")
     parser.add_argument("--trace", action="store_true", help="with --seed: print all that happened")
-    return parser
+    return parser.parse_args(arguments)
 
 
 def _range(raw: str) -> range:

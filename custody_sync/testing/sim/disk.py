@@ -86,7 +86,7 @@ class Disk:
 
     def take_fault(self) -> DiskFault | None:
         """Return how this commit fails, if it does, and count it."""
-        for fault in DiskFault:
+        for fault in DiskFault if self.faults else ():
             if self.faults[fault] > 0:
                 self.faults[fault] -= 1
                 return fault

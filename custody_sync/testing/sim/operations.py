@@ -166,9 +166,13 @@ class Operations:
 
     async def _recall(self, step: Step, process: Process, call: Call) -> object:
         spaces = [SPACES[step.pick % 2]] if step.pick % 3 else None
-        names = sorted(self._judge.stores)
+        names, before = sorted(self._judge.stores), len(self._log.events)
         result = await process.custody.recall(
             "acct plan canary", k=4, spaces=spaces, store=names[step.pick % len(names)]
+        )
+        fresh = result.head.seq >= before
+        self._judge.expect(
+            fresh, "I1", f"recall began at event {before} and answered as of {result.head.seq}"
         )
         self._check_recall(result, spaces)
         return result

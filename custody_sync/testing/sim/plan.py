@@ -137,7 +137,7 @@ class Plan:
         chance = random.Random(f"plan {seed}")  # noqa: S311  # a seeded generator is the point
         stores = tuple(chance.sample(KINDS, chance.choice((1, 2, 2, 3))))
         skews = tuple(round(chance.uniform(-50, 50), 3) for _ in range(chance.choice((1, 2, 2, 3))))
-        length = chance.randint(3, 9) if steps is None else steps
+        length = chance.randint(2, 7) if steps is None else steps
         trouble = chance.choice((0.15, 0.35, 0.6))
         drawn = tuple(_step(chance, number, len(stores), len(skews), trouble) for number in range(length))
         return cls(
