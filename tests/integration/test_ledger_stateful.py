@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
 
 from custody_sync.ledger.drafts import Draft
-from custody_sync.ledger.storage import Note
+from custody_sync.ledger.storage import BEYOND, LEASED, Note
 from custody_sync.model import ERASED_ID, Entry, Erasure, Outcome
 
 STEPS = (MINUTE, TICK, timedelta(seconds=1), 5 * MINUTE, 11 * MINUTE, HOUR, 3 * HOUR, -MINUTE, -2 * HOUR)
@@ -40,9 +40,9 @@ STORIES, PARTS = 200 if os.environ.get("CUSTODY_SYNC_FULL") else 60, 4
 """How many stories there are, and in how many tests, so that they can be told on several processors."""
 
 
-def lapsed(note: Note, now: datetime) -> bool:
-    """Tell whether a note stands in nobody's way."""
-    return note.expires_at is not None and note.expires_at <= now
+def lapsed(note: Note, now: datetime, longest: timedelta) -> bool:
+    """Tell whether a note stands in nobody's way: it is over, or is of a clock that went back since."""
+    return note.expires_at is not None and not now < note.expires_at <= now + longest
 
 
 def about(note: Note) -> str:
@@ -235,7 +235,7 @@ class TwoWriters(Story):
         """A writer takes a lease, or is told who has it."""
         now, holder = self.clocks[writer].now(), f"writer {writer}"
         standing = self.notes.get((topic, key))
-        if standing is None or standing.holder == holder or lapsed(standing, now):
+        if standing is None or standing.holder == holder or lapsed(standing, now, LEASE + BEYOND):
             mine = standing is not None and standing.holder == holder
             since = standing.since if standing is not None and mine else now
             standing = Note(
@@ -278,7 +278,8 @@ class TwoWriters(Story):
         now = self.clocks[writer].now()
         due = self.model.unscrubbed
         named = {at: note for at, note in self.notes.items() if due.get(about(note), False)}
-        working = any(topic == "lease" and not lapsed(n, now) for (topic, _), n in self.notes.items())
+        leases = [note for (topic, _), note in self.notes.items() if topic == "lease"]
+        working = not all(lapsed(note, now, LEASED) for note in leases)
         for arena in self.arenas:
             found = self.run(arena.handles[writer].erase())
             if arena.vacuums:
