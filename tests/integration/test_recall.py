@@ -245,6 +245,8 @@ async def test_later_and_ended_facts(tmp_path: Path) -> None:
         desk.clock.advance(DAY)
         assert values_of(await desk.custody.recall("plan")) == [2]
         assert counts_of(await desk.custody.recall("plan")) == {"ended": 1, "later": 1}
+        before = await desk.custody.recall("plan", valid_at=now - DAY)
+        assert (before.hits, before.status) == ((), "exhausted")
         ahead = await desk.custody.recall("plan", valid_at=now + 2 * DAY)
         assert [hit.fact_id for hit in ahead.hits][1:] == [later]
         assert until not in [hit.fact_id for hit in ahead.hits]
