@@ -102,16 +102,18 @@ async def test_nothing_is_shared_with_the_caller(faced: FaceDesk) -> None:
     store.faults.delays["put"] = 0.05
     metadata: dict[str, Any] = {"tags": ["a"]}
     message = {"role": "user", "content": "tea"}
-    call = asyncio.ensure_future(faced.memory.add([message], user_id="ada", infer=False, metadata=metadata))
+    said = [message, {**message}]
+    call = asyncio.ensure_future(faced.memory.add(said, user_id="ada", infer=False, metadata=metadata))
     await asyncio.sleep(0)
     metadata["tags"].append("b")
-    message["content"] = "coffee"
-    (one,) = (await call)["results"]
+    message["content"] = said[1]["content"] = "coffee"
+    one, _ = (await call)["results"]
     asked = {"user_id": "ada"}
     for _ in range(2):
         shown = await faced.memory.get(one["id"])
         listed = (await faced.memory.get_all(filters=asked))["results"]
         found = (await faced.memory.search("tea", filters=asked))["results"]
+        assert (len(listed), len(found)) == (2, 2)
         for each in (shown, *listed, *found):
             assert each is not None
             assert (each["memory"], each["metadata"]) == ("tea", {"tags": ["a"]})
