@@ -41,6 +41,7 @@ RUNNABLE = (
     "docs/proof-of-deletion.md",
     "docs/recall.md",
     "docs/reconcile.md",
+    "docs/reliability.md",
 )
 OUTLINED = (
     "docs/stores/cognee.md",
