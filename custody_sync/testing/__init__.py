@@ -2,6 +2,7 @@
 
 Public for third parties too: `StoreContract` and `check_store` say whether an adapter of yours
 keeps the promises that the coordinator relies on. Importing this needs no pytest.
+The simulator, `custody_sync.testing.sim`, is imported by itself.
 """
 
 from __future__ import annotations
