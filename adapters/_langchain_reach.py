@@ -39,6 +39,8 @@ class Reach:
     """Returns the ids of the documents with a fact id in their metadata."""
     id_key: str | None = None
     """Where in the metadata it keeps the id that it leaves out of `Document.id`."""
+    approximate: bool = False
+    """Its index may leave out what is near, as a graph of neighbours does among many equal vectors."""
     own_keys: tuple[str, ...] = ()
     """What the store itself adds to the metadata that it hands out."""
     alone: bool = False
@@ -81,6 +83,7 @@ def _chroma(store: Any) -> Reach:
     return Reach(
         scores="distance",
         where=dict,
+        approximate=True,
         # Its pages are by offset and lose rows under deletes, so the ids are read at once.
         list_ids=lambda prefix: [key for key in ids() if key.startswith(prefix)],
         find_ids=lambda fact_id: ids(where={"fact_id": fact_id}),
@@ -114,6 +117,8 @@ def _qdrant(store: Any) -> Reach:
             if after is None:
                 return
 
+    # Qdrant in this process is numpy arrays: it compares with all, and two puts at once both replace them.
+    local = type(getattr(store.client, "_client", None)).__name__ == "QdrantLocal"
     similar = str(getattr(store.distance, "value", store.distance)).casefold() in ("cosine", "dot")
     return Reach(
         uuids=True,
@@ -123,8 +128,8 @@ def _qdrant(store: Any) -> Reach:
         find_ids=lambda fact_id: ids(where({"fact_id": fact_id})),
         id_key="_id",
         own_keys=("_id", "_collection_name"),
-        # Qdrant in this process is numpy arrays that two puts at once both replace.
-        alone=type(getattr(store.client, "_client", None)).__name__ == "QdrantLocal",
+        approximate=not local,
+        alone=local,
         leaves=(
             "Qdrant keeps deleted points in its segments until its optimizer rewrites them, and in its "
             "write-ahead log and snapshots.",
@@ -155,6 +160,11 @@ def capabilities_of(reach: Reach, *, gets: bool, scored: bool) -> Mapping[Capabi
     if reach.where is None:
         reason = "it cannot filter by space, so a space's entries are told apart after its search"
         found[Capability.SEARCH] = Support(Level.PARTIAL, reason)
+    if reach.approximate:
+        crowded = "nearer entries, deleted or of other spaces, can crowd one out of its approximate index"
+        found[Capability.SEARCH] = Support(Level.PARTIAL, crowded)
+        reason = "where equal texts crowd its approximate index, only the question by id decides"
+        found[Capability.VERIFY_DELETED] = Support(Level.PARTIAL, reason)
     if not gets or not scored:
         lacking = "look up an id" if not gets else "say how near a hit is"
         reason = f"it cannot {lacking}: while more than 10,000 entries are held, a miss may prove nothing"

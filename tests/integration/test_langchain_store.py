@@ -313,11 +313,11 @@ def test_a_qdrant_in_this_process_is_called_one_at_a_time(monkeypatch: pytest.Mo
     raw.distance, raw.metadata_payload_key, raw.collection_name = "Cosine", "metadata", "facts"
     raw.client = SimpleNamespace(_client=client, scroll=lambda *args, **options: pages.pop(0))
     reach = reach_of(raw)
-    assert (reach.alone, reach.uuids, reach.scores) == (True, True, "similarity")
+    assert (reach.alone, reach.uuids, reach.scores, reach.approximate) == (True, True, "similarity", False)
     assert reach.list_ids is not None
     assert list(reach.list_ids("a")) == ["a1", "a2"]
     assert reach.where is not None
     (condition,) = reach.where({"space": "org"}).must
     assert (condition.key, condition.match.value) == ("metadata.space", "org")
     raw.client._client, raw.distance = object(), "Euclid"
-    assert (reach_of(raw).alone, reach_of(raw).scores) == (False, "distance")
+    assert (reach_of(raw).alone, reach_of(raw).scores, reach_of(raw).approximate) == (False, "distance", True)
