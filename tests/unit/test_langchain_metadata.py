@@ -23,7 +23,7 @@ from custody_sync.faces._langchain_metadata import given_back, kept
 VIENNA = ZoneInfo("Europe/Vienna")
 VALUES: tuple[Any, ...] = (
     None, True, 0, -7, 2**53 - 1, 2**53, -(2**90), 0.5, 1.0, -0.0, 1e20, math.inf, "", "text\u2028",
-    [], [1, [2.0]], {}, {"a": {"b": 1.0}}, (1, "a"), ((),), {"x", "y"}, frozenset({1, 2}),
+    [], [1, [2.0]], {}, {"a": {"b": 1.0}}, (1, "a"), ((),), {"x"}, {2, 7}, frozenset({1, 2}),
     {1: "a", (2, 3): None}, {"~datetime": "mine"}, {"~dict": [["a", 1]]}, {"~": 1}, {"~a": 1, "b": 2},
     datetime(2026, 1, 12, 9, tzinfo=UTC), datetime(2026, 1, 12, 9, 0, 0, 1), datetime(2026, 1, 1, fold=1),
     datetime(2026, 10, 25, 2, 30, tzinfo=VIENNA, fold=1),
