@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeAlias
@@ -18,7 +17,8 @@ from custody_sync.model import Json
 
 WHOLE = "$"
 """The path of a whole value."""
-
+_LONGEST = 365_250 * 1440
+"""Minutes; an end that lies beyond the last year that a calendar has could not be recorded."""
 
 Question: TypeAlias = Get | Search | Names | Put
 
@@ -92,14 +92,14 @@ class Questions:
         return "\n".join(text for text in texts if text.strip()) or address.subject
 
 
-def check_lifetime(minutes: object) -> timedelta:
-    """Return how long an item lives, or refuse it."""
-    problem = "must be minutes above zero"
-    if isinstance(minutes, bool) or not isinstance(minutes, int | float) or not 0 < minutes < math.inf:
-        raise InvalidInput(field="ttl", problem=problem)
-    lasts = timedelta(days=36_500) if minutes >= 36_500 * 1440 else timedelta(minutes=minutes)
+def check_lifetime(minutes: object, field: str = "ttl") -> timedelta:
+    """Return how long an item lives, or refuse it; what ends with the calendar would be no lifetime."""
+    problem = f"must be minutes above zero, {_LONGEST:,} at most (1,000 years); None is for good"
+    if isinstance(minutes, bool) or not isinstance(minutes, int | float) or not 0 < minutes <= _LONGEST:
+        raise InvalidInput(field=field, problem=problem)
+    lasts = timedelta(minutes=minutes)
     if not lasts:
-        raise InvalidInput(field="ttl", problem=problem)
+        raise InvalidInput(field=field, problem=problem)
     return lasts
 
 

@@ -26,6 +26,7 @@ from custody_sync.errors import (
 )
 from custody_sync.faces._langgraph_layout import PREDICATE, Address
 from custody_sync.faces._langgraph_reading import Reading, log
+from custody_sync.faces._unfinished import unfinished
 from custody_sync.ledger.storage import Account
 from custody_sync.model import Fact, Json
 from custody_sync.results import ForgetResult, WriteResult
@@ -127,16 +128,18 @@ class Writing:
         return None
 
     async def _delete(self, custody: AsyncCoordinator, speaker: Speaker, address: Address) -> None:
-        """Forget every version that is not forgotten yet, the oldest first.
+        """Forget every version that is not forgotten, or is forgotten and not seen gone, the oldest first.
 
-        So whoever is interrupted finds the item still there, and deletes the rest by deleting it again.
+        So whoever is interrupted finds the item still there, and deletes the rest by deleting it again;
+        where a store was out of reach the same call finishes the removal.
         """
         accounts = await _accounts(custody, address)
         for account in accounts:
             if account.holds and not account.forgotten:
                 raise OnHold(fact_id=account.fact_id, holds=list(account.holds))
+        left = await unfinished(custody, [account.fact_id for account in accounts if account.forgotten])
         for account in accounts:
-            if account.forgotten:
+            if account.forgotten and account.fact_id not in left:
                 continue
             result = await custody.forget(
                 account.fact_id, actor=speaker.actor, reason=_REASON, receipt_id=speaker.receipt_id

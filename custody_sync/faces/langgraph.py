@@ -88,7 +88,7 @@ class CustodyStore(BaseStore):
         self._reading = Reading(layout, store=check_optional(store, "store"), indexed=fields is not None)
         self._writing = Writing(self._reading, on_pending)
         if default_ttl is not None:
-            check_lifetime(default_ttl)
+            check_lifetime(default_ttl, "default_ttl")
         # Reading extends no lifetime: it would take a write to every store for each read.
         self.ttl_config = {"default_ttl": default_ttl, "refresh_on_read": False, "omit_expired": True}
         self._home = _running_loop() if isinstance(custody, AsyncCoordinator) else None

@@ -21,6 +21,8 @@ from langgraph.store.base import (
 from langgraph.store.memory import InMemoryStore
 
 from custody_sync.errors import InvalidInput, OnHold
+from custody_sync.faces import _unfinished
+from custody_sync.faces.langgraph import CustodyStore
 from custody_sync.testing import FOREVER, Faults, MemoryStore
 
 NOTES = ("notes", "user/42")
@@ -114,7 +116,7 @@ async def test_reading_extends_no_lifetime_and_says_so_once(
     ]
     counter.clock.advance(60)
     assert await counter.store.aget(("n",), "short") is None
-    for ttl in (0, -1, float("nan"), float("inf"), True, "5", 1e-12):
+    for ttl in (0, -1, float("nan"), float("inf"), True, "5", 1e-12, 1e12, 10**400, 525_960_001):
         with pytest.raises(InvalidInput, match="ttl"):
             await counter.store.aput(("n",), "k", {"v": 1}, ttl=ttl)  # type: ignore[arg-type]
 
@@ -307,6 +309,40 @@ async def test_a_stale_index_serves_nothing_stale(tmp_path: Path, caplog: pytest
         warnings = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
         assert warnings == ["a removal is recorded and not yet verified in every store: run repair"] * 2
         assert all("silence" not in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.parametrize("page", [1000, 1])
+async def test_a_delete_that_a_store_refused_is_finished_by_the_same_call(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, page: int
+) -> None:
+    """Each call tells as the first did, from any process, until every version is gone from the store."""
+    monkeypatch.setattr(_unfinished, "_PAGE", page)
+    told: list[Any] = []
+    rows = MemoryStore("memories")
+    async with open_counter(tmp_path, rows, patience=BRIEF, on_pending=told.append) as counter:
+        for text in ("the code is 1111", "the code is 2222"):
+            await counter.store.aput(NOTES, "code", {"text": text})
+        await counter.store.aput(NOTES, "tea", {"text": "green"})
+        await counter.store.adelete(NOTES, "tea")
+        for call in ("delete", "search", "find", "verify_deleted"):
+            rows.faults.refuse(call)
+        await counter.store.adelete(NOTES, "code")
+        first = len(told)
+        assert first
+        assert not any(result.complete for result in told)
+        again = CustodyStore(counter.custody, on_pending=told.append)
+        await again.adelete(NOTES, "code")
+        assert len(told) == 2 * first
+        assert len([r for r in caplog.records if "run repair" in r.getMessage()]) == 2 * first
+        before = await counter.kinds()
+        for key in ("tea", "never"):
+            await again.adelete(NOTES, key)
+        assert (await counter.kinds(), len(told)) == (before, 2 * first)
+        rows.faults.allow()
+        await again.adelete(NOTES, "code")
+        assert len(told) == 2 * first
+        assert [entry async for entry in rows.list_entries()] == []
+        assert await counter.ledger.pending() == []
 
 
 async def test_what_is_not_indexed_is_listed_and_not_searched(tmp_path: Path) -> None:
