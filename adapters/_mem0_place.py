@@ -74,9 +74,14 @@ class Place:
         if self._here is not None:
             await self._notes.claim(_KEY, self._here)
 
-    async def prove(self) -> None:
-        """Raise `NoProof` unless this is known to be the place: elsewhere everything looks gone."""
+    async def prove(self, *, seen: bool = False) -> None:
+        """Raise `NoProof` unless this is known to be the place: elsewhere everything looks gone.
+
+        Where no place is noted, what is seen is there all the same.
+        """
         noted = await self._notes.get(_KEY)
+        if noted is None and seen:
+            return
         if noted is None or noted != self._here:
             cause = _CAUSE if noted is not None and self._here is not None else "PlaceUnknown"
             raise NoProof(store=self._store, operation="verify_deleted", cause=cause)

@@ -170,12 +170,15 @@ class Mem0Store:
         known = is_id(entry.external_id)
         if not known and entry.fact_id is None:
             raise NoProof(store=self.name, operation="verify_deleted", cause="Unaddressed")
-        await self._place.prove()
+        # Elsewhere nobody is asked; where nothing was put yet, only what is not seen is in doubt.
+        await self._place.prove(seen=True)
         row = await self._mem0.get("verify_deleted", entry.external_id) if known else None
         if row is not None and (holder := holder_of(row, entry)) is not Holder.OURS:
             raise NoProof(store=self.name, operation="verify_deleted", cause=holder.value)
         if row is not None:
+            await self._place.saw_ours()
             return False
+        await self._place.prove()
         if entry.fact_id is not None:
             rows = await self._mem0.of_fact("verify_deleted", entry.fact_id)
             # An erasure took the id of an entry: then no row of the fact may be left.

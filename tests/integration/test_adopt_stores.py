@@ -71,9 +71,7 @@ async def tell(
         again = await custody.adopt(store.name, actor="ops", space="user:ada", dry_run=False)
         assert (again.adopted, again.complete, await held()) == (0, True, sorted(TEXTS)), again
         confirmed = await custody.confirm_many(actor="ops", space="user:ada", dry_run=False)
-        # Mem0 tells nothing of a row without a label before something was put into that very place.
-        tells = labels or store.name != "mem0"
-        assert (confirmed.confirmed, confirmed.complete) == (2, tells)
+        assert (confirmed.confirmed, confirmed.complete) == (2, True), confirmed
         facts = await custody.ledger.as_of(space="user:ada")
         assert sorted(str(fact.text) for fact in facts) == sorted(TEXTS)
         if labels:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -124,6 +125,22 @@ async def test_an_imported_ledger_learns_the_place_by_what_it_sees(
     here = open_project(mem0_api, LooseNotes())
     await here.delete(put.entries[0])
     assert await here.verify_deleted(put.entries[0])
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+async def test_what_is_seen_is_there_before_a_place_is_noted(
+    mem0_api: Mem0Api, open_project: Open, labelled: bool
+) -> None:
+    """An adopted row that was never labelled shows the place too; only a miss needs one."""
+    put = await case_of(open_project(mem0_api)).put()
+    (entry,) = put.entries
+    if not labelled:
+        mem0_api.memories[entry.external_id].metadata = {}
+        entry = replace(entry, fact_id=None, ledger_id=None)
+    here = open_project(mem0_api, LooseNotes())
+    assert await here.verify_deleted(entry) is False
+    await here.delete(entry)
+    assert await here.verify_deleted(entry)
 
 
 async def test_a_client_that_names_no_project_needs_a_name(mem0_client: Any) -> None:
