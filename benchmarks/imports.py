@@ -21,6 +21,7 @@ from custody_sync.registry import known_stores
 
 VENDORS = {
     "cognee": "httpx",
+    "langchain": "langchain_core.vectorstores",
     "langgraph": "langgraph.store.base",
     "letta": "letta_client",
     "mem0": "mem0",

@@ -1,7 +1,8 @@
 """A RAG table that was there before custody: adopt its rows, answer through the guard, correct, forget.
 
-Runs offline: an embedded Postgres, and a toy embedder in place of a model. `DATABASE_URL` names a Postgres
-of yours instead; its role has to be allowed `create extension vector`.
+Runs offline: an embedded Postgres, and a toy embedder in place of a model. `CUSTODY_SYNC_EXAMPLE_POSTGRES`
+names a Postgres of yours instead; its role has to be allowed `create extension vector`. The example makes a
+table of its own there, leaves it there, and stops where it is there already.
 """
 
 from __future__ import annotations
@@ -25,19 +26,26 @@ HANDBOOK = [
     "Travel is booked through the travel desk.",
     "Ana Lopez, phone 555-0144, answers questions on parental leave.",
 ]
-NEAREST = "select body from documents order by embedding <=> %s::vector limit %s"
-INSERT = "insert into documents (body, metadata, embedding) values (%s, %s::jsonb, %s::vector)"
+TABLE = "custody_sync_example_handbook"
+NEAREST = "select body from custody_sync_example_handbook order by embedding <=> %s::vector limit %s"
+INSERT = (
+    "insert into custody_sync_example_handbook (body, metadata, embedding) values (%s, %s::jsonb, %s::vector)"
+)
 embed = WordEmbedder(64)
 
 
 def make_table(database: psycopg.Connection) -> None:
     """Make the table that your application has: a body, its vector, metadata, and rows."""
     database.execute("create extension if not exists vector")
-    database.execute("drop table if exists documents")
-    database.execute(
-        "create table documents (id bigint generated always as identity primary key,"
-        " body text not null, metadata jsonb not null default '{}', embedding vector(64) not null)"
-    )
+    try:
+        database.execute(
+            "create table custody_sync_example_handbook (id bigint generated always as identity primary key,"
+            " body text not null, metadata jsonb not null default '{}', embedding vector(64) not null)"
+        )
+    except psycopg.errors.DuplicateTable:
+        raise SystemExit(
+            f"The table {TABLE} is there already and was not touched: drop it if an earlier run left it."
+        ) from None
     for body in HANDBOOK:
         database.execute(INSERT, (body, '{"file": "handbook.pdf"}', str(embed(body))))
 
@@ -51,7 +59,7 @@ def main() -> None:
     """Tell the story."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        uri = os.environ.get("DATABASE_URL") or stack.enter_context(EmbeddedPostgres())
+        uri = os.environ.get("CUSTODY_SYNC_EXAMPLE_POSTGRES") or stack.enter_context(EmbeddedPostgres())
         database = stack.enter_context(psycopg.connect(uri, autocommit=True))
         make_table(database)
 
@@ -59,7 +67,7 @@ def main() -> None:
         columns = ExistingTable(id="id", text="body", embedding="embedding", label="metadata")
         pool = AsyncConnectionPool(uri, open=False, min_size=1, max_size=4)
         store = PgVectorStore(
-            pool, table="documents", dimensions=64, embed=embed, existing=columns, name="documents"
+            pool, table=TABLE, dimensions=64, embed=embed, existing=columns, name="documents"
         )
         custody = Coordinator(f"sqlite:///{folder}/custody.db", create=True, stores=[store])
         stack.callback(custody.close)

@@ -32,7 +32,7 @@ def test_an_example_runs(
     """It needs no argument and no network, prints what it did, and leaves no file where it was run."""
     monkeypatch.chdir(tmp_path)
     if needs_postgres(example):
-        monkeypatch.setenv("DATABASE_URL", request.getfixturevalue("database_uri"))
+        monkeypatch.setenv("CUSTODY_SYNC_EXAMPLE_POSTGRES", request.getfixturevalue("database_uri"))
     try:
         with warnings.catch_warnings():
             # A vendor may deprecate its own ways; to a reader that is no error.
@@ -46,6 +46,28 @@ def test_an_example_runs(
         pytest.skip(f"{example.name} needs {missing.name}, which is not installed")
     assert len(capsys.readouterr().out.splitlines()) >= 3
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_example_stops_before_a_table_that_it_did_not_make(database_uri: str) -> None:
+    """A table that has the example's name already is left as it is, and the reader is told what to do."""
+    psycopg = pytest.importorskip("psycopg", reason="the example needs custody-sync[pgvector]")
+    names = runpy.run_path(str(EXAMPLES / "pgvector_rag.py"))
+    with psycopg.connect(database_uri, autocommit=True) as database:
+        database.execute(f"create table {names['TABLE']} (precious text)")
+        database.execute(f"insert into {names['TABLE']} values ('mine')")
+        with pytest.raises(SystemExit, match="is there already and was not touched: drop it if"):
+            names["make_table"](database)
+        assert database.execute(f"select precious from {names['TABLE']}").fetchall() == [("mine",)]
+
+
+@pytest.mark.parametrize("example", FILES, ids=lambda path: path.stem)
+def test_an_example_keeps_to_what_is_its_own(example: Path) -> None:
+    """No example reads a setting that programs share, and none drops, empties or overwrites anything."""
+    text = example.read_text()
+    assert "DATABASE_URL" not in text
+    assert not re.search(r"drop table|drop schema|truncate|rmtree|write_text|unlink", text, re.IGNORECASE)
+    for read in re.findall(r"environ(?:\.get\(|\[)\"(\w+)\"", text):
+        assert read.startswith(("CUSTODY_SYNC_EXAMPLE_", "MEM0_")), read
 
 
 @pytest.mark.parametrize("example", FILES, ids=lambda path: path.stem)
