@@ -8,9 +8,10 @@ from typing import Any
 from custody_sync.coordinator import AsyncCoordinator
 from custody_sync.errors import InvalidInput, NotForgotten, OnHold
 from custody_sync.faces._mem0_shape import Shown, content_of, is_own
+from custody_sync.faces._unfinished import unfinished
 from custody_sync.forgetting import ForgetManyResult
 from custody_sync.ledger.storage import Account
-from custody_sync.model import FREE_TEXT_PREDICATE, Event, EventKind, Fact, PlacementState
+from custody_sync.model import FREE_TEXT_PREDICATE, Event, EventKind, Fact
 from custody_sync.recalled import Belief, Link
 from custody_sync.results import Fate
 
@@ -146,16 +147,9 @@ async def forget_facts(
 
 async def _todo(custody: AsyncCoordinator, chain: Chain, done: set[str]) -> list[str]:
     """Return what has to be forgotten, or was and is still in a store, newest first."""
-    todo: list[str] = []
-    for link in reversed(chain.links):
-        fact = link.fact
-        if fact.fact_id in done:
-            continue
-        if not fact.forgotten or any(
-            row.state is PlacementState.DUE for row in await custody.ledger.placements(fact.fact_id)
-        ):
-            todo.append(fact.fact_id)
-    return todo
+    facts = [link.fact for link in reversed(chain.links) if link.fact.fact_id not in done]
+    left = await unfinished(custody, [fact.fact_id for fact in facts if fact.forgotten])
+    return [fact.fact_id for fact in facts if not fact.forgotten or fact.fact_id in left]
 
 
 def not_found() -> InvalidInput:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,10 +18,12 @@ from custody_sync.errors import (
 )
 from custody_sync.faces._mem0_asked import Adding, Said, Updating, check_day
 from custody_sync.faces._mem0_chain import Chain, chain_of, forget_facts, forget_memory, not_found
-from custody_sync.faces._mem0_scope import Scope, space_of
+from custody_sync.faces._mem0_scope import Scope, ids_in, space_of
 from custody_sync.faces._mem0_shape import Content, Shown, content_of, end_of, is_own, read_start, row_of
 from custody_sync.faces._mem0_view import View
+from custody_sync.faces._unfinished import unfinished
 from custody_sync.forgetting import ForgetManyResult
+from custody_sync.ledger.questions import Account
 from custody_sync.model import FREE_TEXT_PREDICATE, Entry, Fact
 from custody_sync.recalled import Belief, Link
 from custody_sync.repair import Adoption
@@ -237,11 +239,7 @@ async def delete_all(custody: AsyncCoordinator, view: View, scope: Scope) -> Sho
     try:
         while True:
             page = await custody.ledger.accounts(space=scope.space, limit=_PAGE, after=after)
-            # Whatever its state: superseded, retracted and claimed ones have their texts as well.
-            _, chains = await custody.ledger.links([one.fact_id for one in page if not one.forgotten])
-            facts = {link.fact.fact_id: link.fact for chain in chains for link in chain}
-            ids = [one.fact_id for one in page if one.fact_id in facts and _is_in(facts[one.fact_id], scope)]
-            if ids:
+            if ids := await _to_forget(custody, page, scope):
                 results.append(await forget_facts(custody, ids, view.actor, view.receipt_id))
             if (after := page.next) is None:
                 break
@@ -252,6 +250,25 @@ async def delete_all(custody: AsyncCoordinator, view: View, scope: Scope) -> Sho
             if fact.fate is Fate.HELD:
                 raise OnHold(fact_id=fact.fact_id, holds=fact.holds)
     return {"message": "Memories deleted successfully!"}
+
+
+async def _to_forget(custody: AsyncCoordinator, accounts: Sequence[Account], scope: Scope) -> list[str]:
+    """Return what is in a scope and has to be forgotten, or was and is still in a store.
+
+    Of what is forgotten only its space says whose it was, so it is seen through wherever it may be in scope.
+    """
+    gone = [one.fact_id for one in accounts if one.forgotten and _may_have(one.space, scope)]
+    left = await unfinished(custody, gone)
+    # Whatever its state: superseded, retracted and claimed ones have their texts as well.
+    _, chains = await custody.ledger.links([one.fact_id for one in accounts if not one.forgotten])
+    facts = {link.fact.fact_id: link.fact for chain in chains for link in chain}
+    left.update(fact_id for fact_id, fact in facts.items() if _is_in(fact, scope))
+    return [one.fact_id for one in accounts if one.fact_id in left]
+
+
+def _may_have(space: str, scope: Scope) -> bool:
+    ids = ids_in(space)
+    return bool(ids) and all(scope.given.get(name, value) == value for name, value in ids.items())
 
 
 def _is_in(fact: Fact, scope: Scope) -> bool:

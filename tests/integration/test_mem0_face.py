@@ -11,6 +11,7 @@ from fix_custody import error_of
 from fix_mem0_face import FaceDesk
 
 from custody_sync.errors import InvalidInput
+from custody_sync.faces.mem0 import AsyncMemory
 
 MESSAGES: list[Any] = [
     {"role": "system", "content": "be kind"},
@@ -337,3 +338,30 @@ async def test_other_facts_are_memories_too(faced: FaceDesk) -> None:
     assert await faced.listed() == ["coffee"]
     await faced.memory.delete_all(user_id="ada")
     assert await faced.desk.judge_clean() == set()
+
+
+@pytest.mark.parametrize(
+    "scope", [{"user_id": "ada"}, {"user_id": "ada", "agent_id": "bot"}, {"agent_id": "bot"}]
+)
+async def test_delete_all_goes_on_with_what_a_store_refused(faced: FaceDesk, scope: dict[str, Any]) -> None:
+    """The same call sees it through and tells until it is verified; what others deleted is not its own."""
+    told: list[Any] = []
+    memory = AsyncMemory(faced.desk.custody, on_pending=told.append)
+    store = faced.desk.stores["agent"]
+    store.faults.refuse("delete")
+    others = [await faced.add("cocoa", "eve"), await faced.add("milk", None, agent_id="cat")]
+    await faced.add("tea", agent_id="bot")
+    for other in others:
+        await faced.memory.delete(other)
+    for n in (1, 2):
+        await memory.delete_all(**scope)
+        assert len(told) == n
+    store.faults.allow()
+    await memory.delete_all(**scope)
+    assert len(told) == 2
+    assert "tea" not in {entry.text async for entry in store.list_entries()}
+    if "user_id" in scope:
+        assert len(await faced.desk.ledger.pending()) == 2
+    before = await faced.events()
+    await memory.delete_all(**scope)
+    assert (await faced.events(), len(told)) == (before, 2)
