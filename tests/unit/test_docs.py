@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -112,19 +113,41 @@ def resolved(block: Block) -> dict[str, Any]:
     return names
 
 
-@pytest.mark.parametrize("name", RUNNABLE)
-def test_the_python_of_a_page_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Python blocks of a page, run from top to bottom in an empty folder, do what the page says."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    page = ROOT / name
-    found = paste(tmp_path, page)
+def run_page(page: Path, folder: Path) -> None:
+    """Paste a page's files into a folder, and run its other Python blocks from top to bottom."""
+    found = paste(folder, page)
     assert found
     shared: dict[str, object] = {"__name__": "page"}
     for block in found:
         # Blank lines in front let a traceback name the line of the page.
         code = compile("\n" * block.line + block.text, str(page), "exec", dont_inherit=True)
         exec(code, shared)  # noqa: S102  # the pages are ours
+
+
+@pytest.fixture(scope="module")
+def left_by_the_readme(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder in which the README was tried, which is where readers go on."""
+    folder = tmp_path_factory.mktemp("readme")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(folder)
+        run_page(ROOT / "README.md", folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", RUNNABLE)
+def test_the_python_of_a_page_runs_again(
+    name: str, left_by_the_readme: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page runs twice in a folder where the README ran, and writes no file but its own ledger."""
+    shutil.copytree(left_by_the_readme, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for _ in range(2):
+        run_page(ROOT / name, tmp_path)
+    named = {block.text.split("\n")[0].removeprefix("# ") for block in blocks("python", ROOT / name)}
+    files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    # Anything else could be a file of the reader's, which would be overwritten.
+    assert {file for file in files if "__pycache__" not in file} - named <= {"custody.db", "tool.db"}
 
 
 @pytest.mark.parametrize("name", OUTLINED)
