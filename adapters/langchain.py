@@ -11,7 +11,9 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -233,6 +235,23 @@ class LangChainStore:
             key: value for document in found for key, value in document.metadata.items() if key not in own
         }
 
+    async def has(self, external_id: str) -> bool | None:
+        """Tell whether a document stands under an id, whoever put it; None where it cannot be asked for it.
+
+        Raises:
+            StoreError: it did not answer.
+        """
+        if self._reach.uuids and not _is_uuid(external_id):
+            return False
+        list_ids = self._reach.list_ids
+        with suppress(StoreRefused):
+            if self._calls.gets:
+                return bool(await self._calls.get("has", [external_id]))
+            if list_ids is not None:
+                listed = partial(list_ids, external_id)
+                return await self._calls.run("has", lambda: any(key == external_id for key in listed()))
+        return None
+
     # --- proving an absence ----------------------------------------------------------------
 
     async def verify_deleted(self, entry: Entry) -> bool:
@@ -338,6 +357,14 @@ def _text(fact: Fact) -> str:
     if not text.strip():
         raise InvalidInput(field="text", problem="must not be empty or blank")
     return text
+
+
+def _is_uuid(key: str) -> bool:
+    try:
+        uuid.UUID(key)
+    except ValueError:
+        return False
+    return True
 
 
 def _falls_off(hits: Sequence[Found]) -> bool:

@@ -12,6 +12,7 @@ from custody_sync.errors import InvalidInput
 from custody_sync.faces._langchain_documents import Document, document_of, is_document
 from custody_sync.faces._langchain_filters import read_filter
 from custody_sync.faces._langchain_writing import View, current
+from custody_sync.faces._partial import tell_partial
 from custody_sync.model import Fact
 from custody_sync.recalled import Belief
 
@@ -22,13 +23,21 @@ class Search:
 
     query: str
     k: int
+    enough: int
+    """How many are shown of them."""
     test: Callable[[Document], bool] | None = None
     valid_at: datetime | None = None
     tx_at: datetime | None = None
 
 
-def read_search(query: str, k: Any, given: dict[str, Any]) -> Search:
+def read_search(query: str, k: Any, given: dict[str, Any], enough: int | None = None) -> Search:
     """Check a search; what is not understood is refused, since ignoring it would widen the answer.
+
+    Args:
+        query: what the store searches for.
+        k: at most so many.
+        given: the options.
+        enough: how many of them are shown; all by default.
 
     Raises:
         InvalidInput: an argument.
@@ -41,7 +50,8 @@ def read_search(query: str, k: Any, given: dict[str, Any]) -> Search:
     if options:
         problem = "is not understood here; a search takes filter, valid_at and tx_at"
         raise InvalidInput(field=sorted(options)[0], problem=problem)
-    return Search(query=query, k=k, test=test, valid_at=valid_at, tx_at=tx_at)
+    shown = k if enough is None else enough
+    return Search(query=query, k=k, enough=shown, test=test, valid_at=valid_at, tx_at=tx_at)
 
 
 async def search(custody: AsyncCoordinator, view: View, asked: Search) -> list[tuple[Document, float | None]]:
@@ -62,6 +72,7 @@ async def search(custody: AsyncCoordinator, view: View, asked: Search) -> list[t
         store=view.store,
         keep=None if test is None else keep,
     )
+    tell_partial(found, asked.enough)
     return [(document_of(hit.fact, hit.text), hit.score) for hit in found.hits]
 
 

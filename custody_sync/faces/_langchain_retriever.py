@@ -12,6 +12,7 @@ from custody_sync.faces._blocking import blocking
 from custody_sync.faces._bridge import Bridge, Work
 from custody_sync.faces._langchain_documents import Document, document_of
 from custody_sync.faces._langchain_filters import read_filter
+from custody_sync.faces._partial import tell_partial
 from custody_sync.model import Fact, Json, format_instant
 from custody_sync.recalled import Recalled
 
@@ -83,6 +84,7 @@ class CustodyRetriever(BaseRetriever):
                 with_history=self.with_history,
                 keep=_keeps(test),
             )
+            tell_partial(found)
             return [self._document(hit) for hit in found.hits]
 
         return retrieve

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from custody_sync.adapters.langchain import LangChainStore
 from custody_sync.coordinator import AsyncCoordinator
 from custody_sync.errors import (
     AlreadyRetracted,
@@ -21,6 +22,7 @@ from custody_sync.errors import (
     Forgotten,
     IdempotencyConflict,
     OnHold,
+    StoreError,
     SupersedeConflict,
     WriteInProgress,
 )
@@ -156,8 +158,12 @@ async def _is_current(custody: AsyncCoordinator, view: View, document_id: str, f
 # --- delete ---------------------------------------------------------------------------------
 
 
-async def delete(custody: AsyncCoordinator, view: View, ids: Sequence[str]) -> bool:
+async def delete(
+    custody: AsyncCoordinator, view: View, ids: Sequence[str], wrapped: LangChainStore | None
+) -> bool:
     """Forget every version of some documents; True only when each is seen gone from every store.
+
+    What stands under an id in the wrapped store and is not the ledger's is left there: then it is not True.
 
     Raises:
         OnHold: a hold keeps one of them; all others are forgotten.
@@ -165,15 +171,50 @@ async def delete(custody: AsyncCoordinator, view: View, ids: Sequence[str]) -> b
     todo: list[str] = []
     for document_id in ids:
         todo += await _to_forget(custody, view.space, document_id)
-    if not todo:
-        return True
-    result = await custody.forget_many(todo, actor=view.actor, reason=_REASON, receipt_id=view.receipt_id)
-    if not result.complete:
-        view.hand_over(result)
-    for fact in result.facts:
+    done = await _forget(custody, view, todo) if todo else None
+    gone = wrapped is None or await _none_is_left(custody, view, ids, wrapped)
+    if done is None:
+        return gone
+    for fact in done.facts:
         if fact.fate is Fate.HELD:
             raise OnHold(fact_id=fact.fact_id, holds=list(fact.holds))
-    return result.complete and all(fact.complete for fact in result.facts)
+    return gone and done.complete and all(fact.complete for fact in done.facts)
+
+
+async def _forget(custody: AsyncCoordinator, view: View, fact_ids: Sequence[str]) -> ForgetManyResult:
+    result = await custody.forget_many(fact_ids, actor=view.actor, reason=_REASON, receipt_id=view.receipt_id)
+    if not result.complete:
+        view.hand_over(result)
+    return result
+
+
+async def _none_is_left(
+    custody: AsyncCoordinator, view: View, ids: Sequence[str], wrapped: LangChainStore
+) -> bool:
+    """Ask the store for ids that the ledger has nothing more to do about, and say what it still has."""
+    slots = asyncio.Semaphore(AT_ONCE)
+    left, silent = 0, 0
+
+    async def ask(document_id: str) -> None:
+        nonlocal left, silent
+        async with slots:
+            try:
+                found = await wrapped.has(document_id)
+            except StoreError:
+                silent += 1
+                return
+            # What is held, or not seen gone yet, is the ledger's to delete.
+            if found and not await _to_forget(custody, view.space, document_id):
+                left += 1
+
+    await asyncio.gather(*map(ask, ids))
+    if left:
+        log.warning(
+            "the store has %d of these ids and the ledger does not; left as they are: run adopt", left
+        )
+    if silent:
+        log.warning("the store did not say whether it has %d of these ids: delete them again", silent)
+    return not left and not silent
 
 
 async def _to_forget(custody: AsyncCoordinator, space: str, document_id: str) -> list[str]:

@@ -18,6 +18,7 @@ from custody_sync.coordinator import AsyncCoordinator
 from custody_sync.errors import InvalidInput
 from custody_sync.faces._langgraph_filters import matches
 from custody_sync.faces._langgraph_layout import PREDICATE, Address, Kept, Layout, Namespace, joined
+from custody_sync.faces._partial import tell_partial
 from custody_sync.model import Fact, Json
 from custody_sync.serving import LARGEST_K
 
@@ -225,8 +226,7 @@ class Reading:
             store=self._store,
             keep=keep,
         )
-        if not result.complete:
-            log.warning("a search was answered in part: %s", result.status.value)
+        tell_partial(result)
         hits = result.hits[question.offset :]
         kept = [item for hit in hits if (item := self.layout.read(hit.fact)) is not None]
         dated = await self._dated(custody, kept, question.refresh)

@@ -13,6 +13,7 @@ from custody_sync.canonical import check_name, check_text, check_value
 from custody_sync.coordinator import AsyncCoordinator
 from custody_sync.errors import InvalidInput
 from custody_sync.faces._bridge import Work
+from custody_sync.faces._partial import tell_partial
 from custody_sync.model import FREE_TEXT_PREDICATE, Entry, Fact, Json, PlacementState
 from custody_sync.recall import Keep, Unlabelled
 from custody_sync.recalled import Budget, Recalled, RecallResult
@@ -101,6 +102,7 @@ class Place(Generic[R]):
 
         async def work(custody: AsyncCoordinator) -> list[Found]:
             recalled = await custody.recall(query, k=k, spaces=[self.space], keep=keep, store=self.store.name)
+            tell_partial(recalled)
             return [await self._found(custody, hit) for hit in recalled.hits]
 
         return work

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from custody_sync.adapters._shared import vendor
@@ -174,6 +175,8 @@ class CustodyVectorStore(Face, VectorStore):
 
         Returns:
             True when every removal is verified; else call it again, or run `repair`. Nobody is served it.
+            False too where the original has a document of that id that is not the ledger's: it is left
+            there, a warning says so, and `adopt` makes it one that can be deleted.
 
         Raises:
             InvalidInput: no ids: everything is deleted with `custody.forget_where(space=...)`.
@@ -181,13 +184,15 @@ class CustodyVectorStore(Face, VectorStore):
         """
         _refuse(kwargs)
         asked = self._read_ids(ids)
-        return self._run(lambda custody: writing.delete(custody, self._view, asked), "adelete")
+        return self._run(lambda custody: writing.delete(custody, self._view, asked, self._wrapped), "adelete")
 
     async def adelete(self, ids: Sequence[str] | None = None, **kwargs: Any) -> bool:
         """Do what `delete` does."""
         _refuse(kwargs)
         asked = self._read_ids(ids)
-        return await self._bridge.arun(lambda custody: writing.delete(custody, self._view, asked))
+        return await self._bridge.arun(
+            lambda custody: writing.delete(custody, self._view, asked, self._wrapped)
+        )
 
     def _read_ids(self, ids: Sequence[str] | None) -> list[str]:
         if ids is None:
@@ -252,7 +257,7 @@ class CustodyVectorStore(Face, VectorStore):
         Raises:
             NotImplementedError: the original's embeddings are not known.
         """
-        asked = reading.read_search(query, max(k, fetch_k), kwargs)
+        asked = reading.read_search(query, max(k, fetch_k), kwargs, enough=k)
         embeddings = self._embeddings()
         found = [document for document, _ in self._search(asked, "amax_marginal_relevance_search")]
         vectors = embeddings.embed_documents([document.page_content for document in found])
@@ -262,7 +267,7 @@ class CustodyVectorStore(Face, VectorStore):
         self, query: str, k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **kwargs: Any
     ) -> list[Document]:
         """Do what `max_marginal_relevance_search` does."""
-        asked = reading.read_search(query, max(k, fetch_k), kwargs)
+        asked = reading.read_search(query, max(k, fetch_k), kwargs, enough=k)
         embeddings = self._embeddings()
         found = [document for document, _ in await self._asearch(asked)]
         vectors = await embeddings.aembed_documents([document.page_content for document in found])
@@ -303,11 +308,18 @@ class CustodyVectorStore(Face, VectorStore):
 
     def _select_relevance_score_fn(self) -> Callable[[float], float]:
         """Return the original's own way from a score to a relevance."""
-        original: Any = None if self._wrapped is None else self._wrapped.original
-        select = getattr(original, "_select_relevance_score_fn", None)
-        if select is None:
+        if self._wrapped is None:
             raise NotImplementedError("the original is not known; give wrapped= its LangChainStore")
-        chosen: Callable[[float], float] = select()
+        original: Any = self._wrapped.original
+        chosen: Callable[[float], float] | None = None
+        # LangChain's own says nothing when it raises.
+        with suppress(AttributeError, NotImplementedError):
+            chosen = original._select_relevance_score_fn()
+        if chosen is None:
+            problem = (
+                "has no relevance scores; call similarity_search_with_score, or use no threshold of them"
+            )
+            raise NotImplementedError(f"{type(original).__name__} {problem}")
         return chosen
 
     def _embeddings(self) -> Embeddings:

@@ -201,6 +201,16 @@ async def test_what_is_not_verified_yet_is_told(faced: FaceDesk, caplog: pytest.
     assert len(await faced.desk.judge_clean()) == 1
 
 
+async def test_what_was_there_before_is_not_called_deleted(faced: FaceDesk) -> None:
+    """A row that nobody recorded is no memory here: its delete is refused, and it stays in the store."""
+    store = faced.desk.stores["agent"]
+    old = store.put_raw("an old note")
+    await error_of(faced.memory.delete(old), InvalidInput)
+    await faced.add("tea")
+    await faced.memory.delete_all(user_id="ada")
+    assert [entry.text for entry in store.snapshot().values()] == ["an old note"]
+
+
 async def test_a_listener_that_fails_breaks_nothing(
     faced: FaceDesk, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -146,6 +146,30 @@ def test_a_delete_that_did_nothing_is_seen(wrapped: Wrap, caplog: pytest.LogCapt
     ]
 
 
+def test_what_was_there_before_is_not_called_deleted(wrapped: Wrap) -> None:
+    """An entry that nobody recorded is left in the index, and its delete is no success, as of no entry."""
+    index = PlainIndex()
+    memory = wrapped(index)
+    old = index.add("an old note", {})
+    assert (memory.delete(old), memory.delete(99)) == (False, False)
+    mine = memory.add("a note")
+    assert memory.delete([mine, old]) is False
+    assert index.texts() == ["an old note"]
+
+
+def test_a_search_that_was_cut_short_says_so(wrapped: Wrap, caplog: pytest.LogCaptureFixture) -> None:
+    """An index that gives three at most is told apart from one that has three; the log has no content."""
+    memory = wrapped(PlainIndex(most=3))
+    for n in range(3):
+        memory.add(f"note {n}")
+    assert len(memory.search("note", 5)) == 3
+    assert not caplog.records
+    memory.add("note 3")
+    with caplog.at_level(logging.WARNING, "custody_sync.faces"):
+        assert len(memory.search("note", 5)) == 3
+    assert [record.message for record in caplog.records] == ["a search was answered in part: short"]
+
+
 def test_c17_equal_texts_are_no_proof(wrapped: Wrap) -> None:
     """C17: thirteen equal texts, a search that shows ten at most, a delete that did nothing: not verified."""
     index = PlainIndex(most=10)
