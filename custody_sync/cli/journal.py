@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from custody_sync.errors import CustodyError, InvalidInput
 from custody_sync.ports import Watch
@@ -85,7 +84,7 @@ def is_wanted(args: Sequence[str], environ: Mapping[str, str] = os.environ) -> b
     Raises:
         InvalidInput: the variable says what is no form of a log.
     """
-    asked: Any = zip(args, [*args[1:], ""], strict=True)
+    asked = zip(args, [*args, ""][1:], strict=True)
     if any((arg, value) == ("--log", JSON) or arg == f"--log={JSON}" for arg, value in asked):
         return True
     said = environ.get(VARIABLE, "")

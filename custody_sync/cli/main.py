@@ -20,8 +20,8 @@ import typer
 
 from custody_sync.cli.journal import is_wanted, journal
 from custody_sync.cli.output import Output, abandon, prepare_streams
-from custody_sync.cli.problems import Interrupted, OutsideProblem, UnexpectedProblem, UsageProblem
-from custody_sync.cli.sentences import ended, keeping_passwords, outside
+from custody_sync.cli.problems import Interrupted, UnexpectedProblem, UsageProblem
+from custody_sync.cli.sentences import ended, outside, speaking_of
 from custody_sync.errors import CustodyError
 
 COMMANDS: Mapping[str, str] = {
@@ -83,7 +83,8 @@ def application(named: str | None = None) -> typer.Typer:
             app.command(name)(_load(place))
     for noun, commands in GROUPS.items():
         if noun == named or not is_known:
-            group = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+            group = typer.Typer(rich_markup_mode=None)
+            group.callback(invoke_without_command=True)(_group)
             for name, place in commands.items():
                 group.command(name)(_load(place))
             app.add_typer(group, name=noun, help=_ABOUT[noun])
@@ -112,21 +113,28 @@ def _root(
         sys.stdout.write(context.get_help() + "\n")
 
 
+def _group(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        sys.stdout.write(context.get_help() + "\n")
+
+
 def main() -> None:
     """Run the command line of this process and exit with its status."""
     sys.exit(run_command(sys.argv[1:]))
 
 
 def run_command(args: Sequence[str]) -> int:
-    """Run one command line and return its status; no exception and no traceback gets out."""
+    """Run one command line and return its status; no exception and no traceback gets out.
+
+    Only where `CUSTODY_SYNC_DEBUG` is set one does that nobody expected.
+    """
     try:
-        wanted = is_wanted(args)
-    except CustodyError as error:
-        return _failed(error, args)
-    command = _named(args)
-    with journal.of(command, wanted), keeping_passwords(args):
-        status = _run_command(args)
-        journal.ended(command, status)
+        command = _named(args)
+        with journal.of(command, is_wanted(args)), speaking_of(args):
+            status = _run_command(args)
+            journal.ended(command, status)
+    except BaseException as error:
+        return _failed(_as_custody_error(error), args)
     return status
 
 
@@ -145,9 +153,8 @@ def _run_command(args: Sequence[str]) -> int:
             args=list(args), prog_name="custody-sync", standalone_mode=False
         )
         sys.stdout.flush()
-    except (KeyboardInterrupt, typer.Abort):
-        return _failed(Interrupted(), args)
-    except Exception as error:
+    except BaseException as error:
+        # Code of a factory or of a vendor may try to end the process, or cancel what is not its own.
         return _failed(_as_custody_error(error), args)
     if status == Interrupted.exit_code:
         return _failed(Interrupted(), args)
@@ -157,19 +164,23 @@ def _run_command(args: Sequence[str]) -> int:
 def _failed(error: CustodyError, args: Sequence[str]) -> int:
     journal.failed(error)
     # A full disk may refuse the report as well; the status is then all there is to say.
-    with contextlib.suppress(OSError, OutsideProblem):
+    with contextlib.suppress(Exception):
         Output(json="--json" in args).error(error, args)
-    for stream in (sys.stdout, sys.stderr):
+    for stream in filter(None, (sys.stdout, sys.stderr)):
         try:
             stream.flush()
-        except OSError:
-            abandon(stream)
+        except (OSError, ValueError):
+            # What was closed has no number any more.
+            with contextlib.suppress(OSError, ValueError):
+                abandon(stream)
     return error.exit_code
 
 
-def _as_custody_error(error: Exception) -> CustodyError:
+def _as_custody_error(error: BaseException) -> CustodyError:
     if isinstance(error, CustodyError):
         return error
+    if isinstance(error, KeyboardInterrupt | typer.Abort):
+        return Interrupted()
     told = getattr(error, "format_message", None)
     if callable(told):
         command = getattr(getattr(error, "ctx", None), "command_path", "custody-sync")
@@ -179,7 +190,7 @@ def _as_custody_error(error: Exception) -> CustodyError:
         return UsageProblem(problem=ended(str(told())), command=command, **named)
     if isinstance(error, OSError):
         return outside(error)
-    if isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+    if isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         return _as_custody_error(error.exceptions[0])
     if os.environ.get("CUSTODY_SYNC_DEBUG"):
         raise error
