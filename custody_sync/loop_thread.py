@@ -8,11 +8,16 @@ import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from custody_sync.errors import ClosedError, InsideEventLoop
 
 T = TypeVar("T")
+
+
+class _Thread(threading.Thread):
+    """Known by its class, since a callback of a caller's may run in it."""
 
 
 class LoopThread:
@@ -23,10 +28,22 @@ class LoopThread:
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._work: set[Coroutine[Any, Any, Any]] = set()
-        self._ending = False
+        self._ending = self._ended = False
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="custody-sync", daemon=True)
+        self._thread = _Thread(target=self._serve, name="custody-sync", daemon=True)
         self._thread.start()
+
+    def _serve(self) -> None:
+        """Run the loop until it is stopped; an exit that somebody's code asked for is its caller's."""
+        while not self._ended:
+            # The future that is waited for has it by now, and all other work goes on.
+            with suppress(SystemExit, KeyboardInterrupt):
+                self._loop.run_forever()
+
+    @staticmethod
+    def is_here() -> bool:
+        """Tell whether this is such a thread: whatever blocks it waits for itself."""
+        return isinstance(threading.current_thread(), _Thread)
 
     def refuse_inside_loop(self) -> None:
         """Refuse to block a running event loop, and say what to use there."""
@@ -92,6 +109,7 @@ class LoopThread:
             ended.result()
             raise
         finally:
+            self._ended = True
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()

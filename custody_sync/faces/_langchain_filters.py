@@ -7,7 +7,7 @@ document, as `InMemoryVectorStore` takes it, and a mapping with the operators th
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from custody_sync.errors import InvalidInput
@@ -19,15 +19,28 @@ Filter: TypeAlias = "Callable[[Document], bool] | Mapping[str, Any] | None"
 Test: TypeAlias = Callable[[Mapping[str, Any]], bool]
 
 _ABSENT = object()
-_COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
-    "$eq": operator.eq,
-    "$ne": operator.ne,
-    "$gt": operator.gt,
-    "$gte": operator.ge,
-    "$lt": operator.lt,
-    "$lte": operator.le,
-    "$in": lambda held, wanted: held in wanted,
-    "$nin": lambda held, wanted: held not in wanted,
+_DEEPEST = 100
+
+
+def _same(held: Any, wanted: Any) -> bool:
+    """Compare as JSON does: 1 is 1.0, and neither is true."""
+    return isinstance(held, bool) is isinstance(wanted, bool) and bool(held == wanted)
+
+
+def _sized(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], bool]:
+    """Compare by size; true and false have none."""
+    return lambda held, wanted: not isinstance(held, bool) and bool(compare(held, wanted))
+
+
+_COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
+    "$eq": _same,
+    "$ne": lambda held, wanted: not _same(held, wanted),
+    "$gt": _sized(operator.gt),
+    "$gte": _sized(operator.ge),
+    "$lt": _sized(operator.lt),
+    "$lte": _sized(operator.le),
+    "$in": lambda held, wanted: any(_same(held, one) for one in wanted),
+    "$nin": lambda held, wanted: not any(_same(held, one) for one in wanted),
 }
 _TRUE_WHERE_ABSENT = ("$ne", "$nin")
 _MANY = ("$and", "$or")
@@ -50,20 +63,24 @@ def read_filter(given: Any) -> Callable[[Document], bool] | None:
     return lambda document: bool(given(document))
 
 
-def _all_of(given: Mapping[str, Any]) -> Test:
-    tests = [_one(key, wanted) for key, wanted in given.items()]
+def _all_of(given: Mapping[str, Any], depth: int = 0) -> Test:
+    if depth > _DEEPEST:
+        raise InvalidInput(field="filter", problem=f"is nested more than {_DEEPEST} levels deep")
+    tests = [_one(key, wanted, depth + 1) for key, wanted in given.items()]
     return lambda metadata: all(test(metadata) for test in tests)
 
 
-def _one(key: str, wanted: Any) -> Test:
+def _one(key: object, wanted: Any, depth: int) -> Test:
+    if not isinstance(key, str):
+        raise InvalidInput(field="filter", problem="has a key that is no text")
     if key in _MANY:
         if isinstance(wanted, str) or not isinstance(wanted, Sequence):
             raise InvalidInput(field="filter", problem=f"{key} needs a list of filters")
-        tests = [_all_of(_mapping(one, key)) for one in wanted]
+        tests = [_all_of(_mapping(one, key), depth) for one in wanted]
         enough = all if key == "$and" else any
         return lambda metadata: enough(test(metadata) for test in tests)
     if key == "$not":
-        inner = _all_of(_mapping(wanted, key))
+        inner = _all_of(_mapping(wanted, key), depth)
         return lambda metadata: not inner(metadata)
     if key.startswith("$"):
         raise InvalidInput(field="filter", problem=f"{key!r} is no operator that is known here")
@@ -77,7 +94,9 @@ def _compared(key: str, name: str, wanted: Any) -> Test:
     compare = _COMPARE.get(name)
     if compare is None:
         raise InvalidInput(field="filter", problem=f"{name!r} is no operator that is known here")
-    if name in ("$in", "$nin") and (isinstance(wanted, str) or not isinstance(wanted, Sequence | set)):
+    if name in ("$in", "$nin") and (
+        isinstance(wanted, str | bytes) or not isinstance(wanted, Sequence | Set)
+    ):
         raise InvalidInput(field="filter", problem=f"{name} needs a list of values")
 
     def test(metadata: Mapping[str, Any]) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from custody_sync.coordinator import AsyncCoordinator
 from custody_sync.errors import InvalidInput, NotForgotten, OnHold
+from custody_sync.faces._mem0_scope import ids_in
 from custody_sync.faces._mem0_shape import Shown, content_of, is_own
 from custody_sync.faces._unfinished import unfinished
 from custody_sync.forgetting import ForgetManyResult
@@ -54,7 +55,7 @@ async def chain_of(custody: AsyncCoordinator, memory_id: str) -> Chain | None:
     accounts = await _accounts(custody, memory_id)
     if not accounts:
         fact = await custody.ledger.get(memory_id)
-        if fact is None or not fact.space:
+        if fact is None or not ids_in(fact.space):
             return None
         if is_own(fact):
             accounts, memory_id = await _accounts(custody, fact.subject), fact.subject
@@ -76,7 +77,8 @@ async def _accounts(custody: AsyncCoordinator, memory_id: str) -> list[Account]:
             account
             for account in page
             if account.predicate == FREE_TEXT_PREDICATE
-            and account.space not in ("", memory_id)
+            and account.space != memory_id
+            and ids_in(account.space)
             and account.space == (found[0].space if found else account.space)
         ]
         if (after := page.next) is None:

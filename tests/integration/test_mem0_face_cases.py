@@ -51,6 +51,22 @@ async def test_an_empty_scope_is_nobody(faced: FaceDesk) -> None:
     assert len(await faced.desk.judge_clean()) == 2
 
 
+async def test_what_is_nobodys_memory_is_none_of_its(faced: FaceDesk) -> None:
+    """A fact of a space that is no user's, agent's or run's is not shown, changed or erased by its id."""
+    custody = faced.desk.custody
+    plain = (await custody.write(value="the plan", space="org", actor="ana")).fact
+    item = await custody.write(
+        value={"text": "pin"}, text="pin", space="secrets/bob", subject="k", predicate="item", actor="lg"
+    )
+    shaped = await custody.write(value="m", space="documents", subject="d-1", predicate="memory", actor="lc")
+    before = await faced.events()
+    for memory_id in (plain.fact_id, item.fact.fact_id, shaped.fact.fact_id, "d-1"):
+        assert await faced.memory.get(memory_id) is None
+        await error_of(faced.memory.delete(memory_id), InvalidInput)
+        await error_of(faced.memory.update(memory_id, "mine"), InvalidInput)
+    assert await faced.events() == before
+
+
 async def test_delete_all_takes_one_scope(faced: FaceDesk) -> None:
     """Everything that has all the ids goes, whatever its state, and nothing of anybody else."""
     await faced.add("tea ada", agent_id="bot")

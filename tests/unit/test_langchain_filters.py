@@ -61,7 +61,7 @@ def test_a_filter_lets_through_what_it_says(given: Any, right: list[Any]) -> Non
     "given",
     [
         "score", 7, [], {"$near": 1}, {"score": {"$regex": "x"}}, {"$or": {"score": 1}}, {"$and": [1]},
-        {"$not": 1}, {"score": {"$in": "abc"}},
+        {"$not": 1}, {"score": {"$in": "abc"}}, {"score": {"$in": b"abc"}},
     ],
     ids=repr,
 )  # fmt: skip
@@ -74,3 +74,31 @@ def test_what_is_not_understood_is_refused(given: Any) -> None:
 def test_no_filter_is_none() -> None:
     """Without a filter nothing is tested."""
     assert read_filter(None) is None
+
+
+def flags(given: Any) -> list[Any]:
+    """Return which values of a flag a filter lets through."""
+    test = read_filter(given)
+    assert test is not None
+    held = [True, False, 1, 0, 1.0, [1], "1"]
+    return [flag for flag in held if test(Document(page_content="x", metadata={"flag": flag}))]
+
+
+def test_true_is_no_number() -> None:
+    """As in JSON: 1 is 1.0 and neither is true, alone, in a list of values, and by size."""
+    assert flags({"flag": 1}) == [1, 1.0]
+    assert str(flags({"flag": True})) == "[True]"
+    assert str(flags({"flag": {"$in": frozenset({1, "1"})}})) == "[1, 1.0, '1']"
+    assert str(flags({"flag": {"$nin": [0, 1]}})) == "[True, False, [1], '1']"
+    assert flags({"flag": {"$gt": 0}}) == [1, 1.0]
+
+
+def test_what_is_nested_without_end_is_refused() -> None:
+    """In one sentence, and not by running out of the stack; nor is a key that is no text looked at."""
+    endless: dict[str, Any] = {"a": 1}
+    for _ in range(5000):
+        endless = {"$not": endless}
+    with pytest.raises(InvalidInput, match="levels deep"):
+        read_filter(endless)
+    with pytest.raises(InvalidInput, match="no text"):
+        read_filter({1: 2})
