@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from custody_sync.adapters.langchain import LangChainStore
@@ -14,8 +13,10 @@ from custody_sync.coordinator import AsyncCoordinator
 from custody_sync.errors import InsideEventLoop, InvalidInput
 from custody_sync.faces._blocking import blocking
 from custody_sync.faces._bridge import Bridge, Work
+from custody_sync.faces._closing import AsyncClosing, Closing
 from custody_sync.faces._langchain_documents import PREDICATE, read_texts
 from custody_sync.faces._langchain_writing import Pending, View
+from custody_sync.faces._options import check_options
 from custody_sync.ledger import Ledger
 from custody_sync.model import Entry
 from custody_sync.repair import Adoption
@@ -31,7 +32,7 @@ LEDGER = "sqlite:///custody.db"
 SPACE = "documents"
 
 
-class Face:
+class Face(Closing, AsyncClosing):
     """What a vector store over a ledger is, apart from what LangChain calls."""
 
     def __init__(
@@ -86,6 +87,7 @@ class Face:
             on_pending: as for the constructor.
             options: of the `Coordinator`.
         """
+        check_options(options)
         wrapped = adapter_of(original)
         custody = blocking(lambda: Coordinator(ledger, create=create, stores=[wrapped], **options))
         try:
@@ -109,6 +111,7 @@ class Face:
         **options: Any,
     ) -> Self:
         """Do what `over` does for code with a running loop; only the methods that are awaited work then."""
+        check_options(options)
         wrapped = adapter_of(original)
         async with AsyncExitStack() as stack:
             opened = await Ledger.open(
@@ -198,22 +201,6 @@ class Face:
             await opened.aclose()
         else:
             self.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     def _run(self, work: Work[T], instead: str) -> T:
         return blocking(lambda: self._bridge.run(work, instead=instead))

@@ -14,6 +14,7 @@ from custody_sync.errors import InsideEventLoop, InvalidInput
 from custody_sync.faces._bridge import Bridge
 from custody_sync.faces._mem0_scope import user_of_space
 from custody_sync.faces._mem0_view import Pending, View
+from custody_sync.faces._options import check_options
 from custody_sync.ports import Store
 from custody_sync.runtime import Runtime
 from custody_sync.sync import Coordinator
@@ -112,6 +113,7 @@ class Face:
         Raises:
             InsideEventLoop: a loop runs here; await `AsyncMemory.aover` there.
         """
+        check_options(options)
         store = store_over(original)
         try:
             custody = Coordinator(ledger, create=create, stores=[store, *stores], runtime=runtime, **options)

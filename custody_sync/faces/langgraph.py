@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from custody_sync.adapters._langgraph_backend import backend_of
@@ -20,11 +18,14 @@ from custody_sync.adapters.langgraph import LangGraphStore
 from custody_sync.canonical import check_name, check_optional
 from custody_sync.coordinator import AsyncCoordinator
 from custody_sync.errors import InsideEventLoop, InvalidInput
+from custody_sync.faces._blocking import blocking
 from custody_sync.faces._bridge import Bridge
+from custody_sync.faces._closing import AsyncClosing, Closing
 from custody_sync.faces._langgraph_layout import Layout, SpaceOf, SpacesBelow
 from custody_sync.faces._langgraph_questions import WHOLE, Question, Questions, check_lifetime
 from custody_sync.faces._langgraph_reading import Found, Get, Names, Reading, Search
 from custody_sync.faces._langgraph_writing import Pending, Put, Speaker, Writing
+from custody_sync.faces._options import check_options
 from custody_sync.ledger import Ledger
 from custody_sync.ports import Store
 from custody_sync.sync import Coordinator
@@ -42,7 +43,7 @@ ROOT = "custody"
 _AT_ONCE = 16
 
 
-class CustodyStore(BaseStore):
+class CustodyStore(Closing, AsyncClosing, BaseStore):
     """A LangGraph store whose every item is a fact of a ledger.
 
     `over` makes one of a store and a ledger's URL; the constructor takes a coordinator that is there.
@@ -126,8 +127,10 @@ class CustodyStore(BaseStore):
             options: of the `Coordinator`.
 
         Raises:
-            InvalidInput: `original` is no store, or one that lives in an event loop: `await aover(...)`.
+            InvalidInput: `original` is no store, or one that lives in an event loop: `await aover(...)`; or
+                the coordinator has no such option.
         """
+        check_options(options)
         taken = _Taken(original)
         if taken.has_loop:
             problem = "lives in an event loop; use `await CustodyStore.aover(...)` in that loop"
@@ -157,6 +160,7 @@ class CustodyStore(BaseStore):
 
         There `aget`, `aput` and so on are awaited, and `aclose`; other threads may call `get` and `put`.
         """
+        check_options(options)
         taken = _Taken(original)
         async with AsyncExitStack() as stack:
             opened = await Ledger.open(
@@ -260,22 +264,6 @@ class CustodyStore(BaseStore):
         elif self._owns and isinstance(self.custody, Coordinator):
             await asyncio.to_thread(self.custody.close)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
 
 class _Taken:
     """A store that a face is put over: its adapter, and how it was made."""
@@ -312,14 +300,6 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
-
-
-def blocking(call: Callable[[], T]) -> T:
-    """Make a blocking call, in a thread where this one runs an event loop, which then waits."""
-    if _running_loop() is None:
-        return call()
-    with ThreadPoolExecutor(1, thread_name_prefix="custody-face") as pool:
-        return pool.submit(call).result()
 
 
 async def together(slots: asyncio.Semaphore, work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:

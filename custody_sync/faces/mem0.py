@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
 from custody_sync.adapters._shared import vendor
@@ -19,11 +18,13 @@ from custody_sync.faces import _mem0_asked as asked
 from custody_sync.faces import _mem0_reading as reading
 from custody_sync.faces import _mem0_writing as writing
 from custody_sync.faces._bridge import Work
+from custody_sync.faces._closing import AsyncClosing, Closing
 from custody_sync.faces._mem0_chain import history_of
 from custody_sync.faces._mem0_face import LEDGER, Face, store_over
 from custody_sync.faces._mem0_scope import read_scope
 from custody_sync.faces._mem0_shape import Shown, as_memory
 from custody_sync.faces._mem0_view import Pending
+from custody_sync.faces._options import check_options
 from custody_sync.ledger import Ledger
 from custody_sync.ports import Store
 from custody_sync.runtime import Runtime
@@ -32,7 +33,7 @@ T = TypeVar("T")
 _UNSET: Any = asked.UNSET
 
 
-class Memory(Face):
+class Memory(Closing, Face):
     """Mem0's `Memory` over a ledger.
 
     Every method takes and returns what mem0ai's does; docs/faces/mem0.md names what differs.
@@ -171,19 +172,11 @@ class Memory(Face):
         """Close what `over` or `from_config` opened; what was passed in stays open."""
         self._close_all()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def _run(self, work: Work[T], name: str) -> T:
         return self._bridge.run(work, instead=f"AsyncMemory.{name}")
 
 
-class AsyncMemory(Face):
+class AsyncMemory(AsyncClosing, Face):
     """Mem0's `AsyncMemory` over a ledger: `Memory` with every call awaited."""
 
     @classmethod
@@ -219,6 +212,7 @@ class AsyncMemory(Face):
             forget_key: key of the digests that an erasure may leave.
             options: as for `AsyncCoordinator`.
         """
+        check_options(options)
         store = store_over(original)
         opened = await Ledger.open(ledger, create=create, runtime=runtime, forget_key=forget_key)
         try:
@@ -351,14 +345,6 @@ class AsyncMemory(Face):
         if self._awaited:
             raise InsideEventLoop(used="AsyncMemory.close", instead="AsyncMemory.aclose")
         self._close_all()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     async def _run(self, work: Work[T]) -> T:
         return await self._bridge.arun(work)

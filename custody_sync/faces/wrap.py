@@ -11,7 +11,6 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack
-from types import TracebackType
 from typing import Any, Generic, Self, TypedDict, TypeVar, Unpack, cast, overload
 
 from custody_sync.adapters.calls import CallStore, Found, Id, Read
@@ -19,6 +18,8 @@ from custody_sync.canonical import check_name
 from custody_sync.coordinator import AsyncCoordinator
 from custody_sync.errors import InvalidInput
 from custody_sync.faces._bridge import Bridge, Work, refuse_inside_loop
+from custody_sync.faces._closing import AsyncClosing, Closing
+from custody_sync.faces._options import check_options
 from custody_sync.faces._wrapped import Given, Pending, Place, RecallOptions
 from custody_sync.ledger import Ledger
 from custody_sync.model import Json, Limits
@@ -140,7 +141,7 @@ class _Face(Generic[R, C]):
         return view
 
 
-class Wrapped(_Face[R, Coordinator]):
+class Wrapped(Closing, _Face[R, Coordinator]):
     """A guarded memory for code that does not await; `wrap` makes one."""
 
     def add(
@@ -210,16 +211,8 @@ class Wrapped(_Face[R, Coordinator]):
         if self._owns:
             self._custody.close()
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class AsyncWrapped(_Face[R, Coordinator | AsyncCoordinator]):
+class AsyncWrapped(AsyncClosing, _Face[R, Coordinator | AsyncCoordinator]):
     """A guarded memory for code that awaits; `await awrap(...)` makes one."""
 
     async def add(
@@ -254,14 +247,6 @@ class AsyncWrapped(_Face[R, Coordinator | AsyncCoordinator]):
         """Close what `awrap` opened; a coordinator that was given stays open."""
         if self._owned is not None:
             await self._owned.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
 
 @overload
@@ -378,6 +363,7 @@ def _sorted(
     face = {key: more.pop(key) for key in _OF_FACE if key in more}
     for key in ("space", "actor"):
         check_name(face.get(key, key), key)
+    check_options(name for name in more if name not in ("ledger", "create"))
     return store, face, more.pop("ledger", _LEDGER), more
 
 
