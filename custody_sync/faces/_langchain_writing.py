@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from custody_sync.adapters.langchain import LangChainStore
+from custody_sync.calling import Deadlines
 from custody_sync.coordinator import AsyncCoordinator
 from custody_sync.errors import (
     AlreadyRetracted,
@@ -40,6 +41,7 @@ AT_ONCE = 16
 _CONFLICTS = 100
 _WAITS = tuple(min(0.02 * 2**n, 1.0) for n in range(12))
 """How long another process's first version of the same document is waited for."""
+_QUESTION = Deadlines().question
 _REASON = "deleted through the LangChain face"
 
 
@@ -198,9 +200,14 @@ async def _none_is_left(
     async def ask(document_id: str) -> None:
         nonlocal left, silent
         async with slots:
+            if silent:
+                # A store that hangs is waited for once.
+                silent += 1
+                return
             try:
-                found = await wrapped.has(document_id)
-            except StoreError:
+                async with asyncio.timeout(_QUESTION):
+                    found = await wrapped.has(document_id)
+            except (StoreError, TimeoutError):
                 silent += 1
                 return
             # What is held, or not seen gone yet, is the ledger's to delete.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,6 +15,7 @@ from langchain_core.vectorstores import InMemoryVectorStore
 
 from custody_sync.adapters.langchain import LangChainStore
 from custody_sync.errors import OnHold
+from custody_sync.faces import _langchain_writing as writing
 from custody_sync.faces.langchain import CustodyRetriever, CustodyVectorStore
 from custody_sync.model import Hit
 from custody_sync.sync import Coordinator
@@ -99,6 +101,25 @@ def test_a_store_that_cannot_say_leaves_it_at_what_the_ledger_knows(over: Over, 
     broken.make(Trouble.RESET, FOREVER)
     assert over(broken, space="d").delete(["raw"]) is False
     assert warned() == [SILENT]
+
+
+def test_a_store_that_hangs_holds_up_no_delete(
+    over: Over, warned: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The question has a deadline, and who does not answer once is asked for no more of a call's ids."""
+    asked: list[str] = []
+
+    async def hang(self: LangChainStore, external_id: str) -> bool:
+        asked.append(external_id)
+        await asyncio.Event().wait()
+        return False
+
+    monkeypatch.setattr(LangChainStore, "has", hang)
+    monkeypatch.setattr(writing, "AT_ONCE", 1)
+    monkeypatch.setattr(writing, "_QUESTION", 0.01)
+    assert over(BentVectors()).delete(["1", "2", "3"]) is False
+    assert asked == ["1"]
+    assert warned() == [SILENT.replace(" 1 ", " 3 ")]
 
 
 async def test_an_id_is_looked_for_in_the_listing_where_there_is_no_lookup() -> None:
