@@ -126,8 +126,8 @@ class StalePlacement(Refused):
 
 
 class SharedEntry(Refused):
-    """Store {store!r} answered with entry {external_id}, which already stands for fact {fact_id}; two facts cannot
-    share one entry, since removing one would take the other."""
+    """Store {store!r} answered with entry {external_id}, which already stands for fact {fact_id}: let it give each
+    entry an id that never comes again, such as a UUID, since removing one of the two would take the other."""
 
     code = "shared_entry"
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import numbers
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Generic, TypeAlias, TypedDict, TypeVar
+from uuid import UUID
 
 from custody_sync.adapters.calls import CallStore, Found, Id, metadata_of, value_of
 from custody_sync.canonical import check_name, check_text, check_value
@@ -77,9 +79,10 @@ class Place(Generic[R]):
         if not check_text(text, "text").strip():
             raise InvalidInput(field="text", problem="must not be empty")
         value = value_of(text, _copied(metadata))
+        replaced = None if supersedes is None else _ids(supersedes, "supersedes")
 
         async def work(custody: AsyncCoordinator) -> Id | list[Id]:
-            before = None if supersedes is None else await self._replaced(custody, supersedes)
+            before = None if replaced is None else await self._replaced(custody, replaced)
             written = await custody.write(
                 value=value,
                 text=text,
@@ -120,10 +123,11 @@ class Place(Generic[R]):
         return work
 
     def deleting(self, given: Given) -> Work[bool]:
-        """Return the work of forgetting what stands under ids, and what it replaced."""
+        """Check the ids, and return the work of forgetting what stands under them, and what it replaced."""
+        ids = _ids(given, "id")
 
         async def work(custody: AsyncCoordinator) -> bool:
-            facts = await self._behind(custody, given, also_ended=True)
+            facts = await self._behind(custody, ids, also_ended=True)
             _, chains = await custody.ledger.links([fact.fact_id for fact in facts if fact is not None])
             done = [await self._forget(custody, [link.fact for link in chain]) for chain in chains]
             return bool(done) and all(done) and None not in facts
@@ -153,8 +157,8 @@ class Place(Generic[R]):
 
     # --- from an id to its fact, and back -----------------------------------------------------
 
-    async def _replaced(self, custody: AsyncCoordinator, given: Given) -> Fact:
-        facts = {fact.fact_id if fact else None: fact for fact in await self._behind(custody, given)}
+    async def _replaced(self, custody: AsyncCoordinator, ids: Sequence[Id]) -> Fact:
+        facts = {fact.fact_id if fact else None: fact for fact in await self._behind(custody, ids)}
         fact = next(iter(facts.values()), None)
         if fact is None or len(facts) > 1:
             problem = f"no one memory that is believed in {self.space!r} stands under what was given"
@@ -162,10 +166,9 @@ class Place(Generic[R]):
         return fact
 
     async def _behind(
-        self, custody: AsyncCoordinator, given: Given, *, also_ended: bool = False
+        self, custody: AsyncCoordinator, ids: Sequence[Id], *, also_ended: bool = False
     ) -> list[Fact | None]:
         """Return the facts of this space that ids lead to, whoever wrote them, each once; None for none."""
-        ids = given if isinstance(given, list | tuple) else [given]
         entries = [
             Entry(store=self.store.name, external_id=self.store.ids.write(one)) for one in dict.fromkeys(ids)
         ]
@@ -203,6 +206,18 @@ class Place(Generic[R]):
         except Exception as error:
             # What was done is recorded; the caller's own function does not make it undone.
             log.warning("on_pending raised %s", type(error).__name__)
+
+
+def _ids(given: Given, field: str) -> list[Id]:
+    """Return a caller's ids; refuse what `add` cannot have given, since an empty id is mostly a mistake."""
+    ids: list[Any] = [*given] if isinstance(given, list | tuple) else [given]
+    for one in ids:
+        known = isinstance(one, str | numbers.Integral | UUID) and not isinstance(one, bool)
+        if not known or (isinstance(one, str) and not one.strip()):
+            named = "an empty text" if known else "None" if one is None else f"of type {type(one).__name__}"
+            problem = f"must be an id as add gave it (a text, a whole number or a UUID), not {named}"
+            raise InvalidInput(field=field, problem=problem)
+    return ids
 
 
 def _copied(metadata: Mapping[str, Any] | None) -> dict[str, Json]:

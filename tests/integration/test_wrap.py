@@ -87,6 +87,22 @@ def test_several_are_deleted_one_by_one(wrapped: Wrap) -> None:
     assert index.texts() == ["note 3"]
 
 
+@pytest.mark.parametrize("given", ["", "  ", None, True, 1.5, {"x"}, ["  "]], ids=repr)
+def test_what_is_no_id_is_refused_before_anything_is_done(wrapped: Wrap, given: Any) -> None:
+    """An empty id, or none, is the caller's mistake: a sentence that blames no store, and nothing is gone."""
+    index = PlainIndex()
+    memory = wrapped(index)
+    kept: Any = memory.add("a note")
+    for ids in (given, [kept, *(given if isinstance(given, list) else [given])]):
+        with pytest.raises(InvalidInput, match=r"^id: must be an id as add gave it \(.*\), not [\w ]+\.$"):
+            memory.delete(ids)
+    if given is not None:
+        with pytest.raises(InvalidInput, match=r"^supersedes: must be an id as add gave it"):
+            memory.add("another note", supersedes=given)
+    assert index.texts() == ["a note"]
+    assert [found.id for found in memory.search("note")] == [kept]
+
+
 def test_results_are_read_and_shown_in_the_callers_form(wrapped: Wrap) -> None:
     """`read` takes the caller's own results, `show` gives them back, with the ledger's text."""
     index = PlainIndex()

@@ -100,11 +100,13 @@ def test_an_unknown_id_is_deleted_already(wrapped: Wrap) -> None:
 
 
 def test_an_id_that_comes_again_is_refused(wrapped: Wrap) -> None:
-    """Two memories under one id could not be told apart, so the second is no memory."""
+    """Two memories under one id could not be told apart, so the second is none, and it says what to do."""
     index = PlainIndex(number=lambda _: 1)
     memory = wrapped(index)
     memory.add("a note")
-    with pytest.raises(SharedEntry):
+    with pytest.raises(
+        SharedEntry, match="an id that never comes again, such as a UUID, since"
+    ):
         memory.add("another note")
     assert [fact.text for fact in memory.custody.as_of()] == ["a note"]
 
