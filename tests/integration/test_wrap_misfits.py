@@ -104,9 +104,7 @@ def test_an_id_that_comes_again_is_refused(wrapped: Wrap) -> None:
     index = PlainIndex(number=lambda _: 1)
     memory = wrapped(index)
     memory.add("a note")
-    with pytest.raises(
-        SharedEntry, match="an id that never comes again, such as a UUID, since"
-    ):
+    with pytest.raises(SharedEntry, match="an id that never comes again, such as a UUID, since"):
         memory.add("another note")
     assert [fact.text for fact in memory.custody.as_of()] == ["a note"]
 
