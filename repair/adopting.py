@@ -9,7 +9,6 @@ so that neither a second run, nor one at the same time, nor another mapping make
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -257,8 +256,7 @@ class Adopting:
         raise NotMapped(problem or REWRITTEN)
 
     def _fact_id(self, entry: Entry, attempt: int = 0) -> str:
-        # No write has an empty space, so that no idempotency key can come to the same id.
-        return self._ledger.keyed_id("", json.dumps(["adopt", self._gate.name, entry.external_id]), attempt)
+        return self._ledger.adopted_id(self._gate.name, entry.external_id, attempt)
 
     async def _unclaimed(self, proposed: list[Proposed]) -> list[Proposed]:
         """Leave out what became a fact before, and give what a repair has claimed its next id."""

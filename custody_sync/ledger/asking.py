@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+import hashlib
+import hmac
+import json
+import uuid
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from custody_sync.canonical import (
     MAX_SAFE_INTEGER,
+    canonical,
     check_instant,
     check_name,
     check_optional,
@@ -212,13 +218,20 @@ class Asking(Outstanding):
         """Say where each entry that a store served leads: to the link of its chain believed at the instants.
 
         One question, whatever their number. An entry with a label belongs to the fact it names, one
-        without to the fact that adopted it. The instants are those of `as_of`; with `include_claimed` a
-        claim that waits leads to itself.
+        without to the fact that adopted it, also after that one's entry was seen gone: what came back is
+        still its; only another text than the ledger has is somebody else's. The instants are those of
+        `as_of`; with `include_claimed` a claim that waits leads to itself.
 
         Returns:
             the instants that were answered for, and one answer an entry, in the order given.
         """
-        return await self._storage.follow(entries, _trail(valid_at, tx_at, include_claimed))
+        asked = _read_entries(entries)
+        adopted = tuple(
+            self.adopted_id(entry.store, entry.external_id) if entry.fact_id is None else None
+            for entry in asked
+        )
+        trail = _trail(valid_at, tx_at, include_claimed)
+        return await self._storage.follow(asked, replace(trail, adopted=adopted))
 
     async def links(
         self, fact_ids: Sequence[str], *, valid_at: datetime | None = None, tx_at: datetime | None = None
@@ -228,8 +241,23 @@ class Asking(Outstanding):
         Retracted, claimed and forgotten links are in it, the latter without value and text; an unknown
         fact has none.
         """
+        if isinstance(fact_ids, str) or not isinstance(fact_ids, Collection):
+            raise InvalidInput(field="fact_ids", problem="must be a list of ids")
         _check_strings(fact_ids, "fact_ids")
-        return await self._storage.links(fact_ids, _trail(valid_at, tx_at))
+        return await self._storage.links(list(fact_ids), _trail(valid_at, tx_at))
+
+    def keyed_id(self, space: str, key: str, attempt: int = 0) -> str:
+        """Return the fact id of an idempotency key: HMAC under this ledger's secret, as a UUIDv8."""
+        message = canonical([space, key, attempt])
+        raw = bytearray(hmac.new(self._storage.secret, message, hashlib.sha256).digest()[:16])
+        raw[6] = raw[6] & 0x0F | 0x80
+        raw[8] = raw[8] & 0x3F | 0x80
+        return str(uuid.UUID(bytes=bytes(raw)))
+
+    def adopted_id(self, store: str, external_id: str, attempt: int = 0) -> str:
+        """Return the fact id that adopting gives an entry of a store."""
+        # No write has an empty space, so that no idempotency key can come to the same id.
+        return self.keyed_id("", json.dumps(["adopt", store, external_id]), attempt)
 
     async def head(self) -> Head:
         """Return the last committed event's place, time and hash."""
@@ -266,6 +294,14 @@ def _trail(valid_at: datetime | None, tx_at: datetime | None, include_claimed: b
         tx_at=None if tx_at is None else check_instant(tx_at, "tx_at"),
         include_claimed=include_claimed,
     )
+
+
+def _read_entries(entries: Iterable[Entry]) -> list[Entry]:
+    if not isinstance(entries, str) and isinstance(entries, Iterable):
+        asked = list(entries)
+        if all(isinstance(entry, Entry) for entry in asked):
+            return asked
+    raise InvalidInput(field="entries", problem="must be entries as a store shows them")
 
 
 def check_limit(limit: int) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
-import uuid
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -225,14 +224,6 @@ class Ledger(Asking):
                 field="digest", problem="hmac-sha256 needs the ledger opened with a forget_key"
             )
         return Digest(chosen, hmac.new(self._forget_key, body, hashlib.sha256).hexdigest())
-
-    def keyed_id(self, space: str, key: str, attempt: int = 0) -> str:
-        """Return the fact id of an idempotency key: HMAC under this ledger's secret, as a UUIDv8."""
-        message = canonical([space, key, attempt])
-        raw = bytearray(hmac.new(self._storage.secret, message, hashlib.sha256).digest()[:16])
-        raw[6] = raw[6] & 0x0F | 0x80
-        raw[8] = raw[8] & 0x3F | 0x80
-        return str(uuid.UUID(bytes=bytes(raw)))
 
     async def erase(self) -> Erasure:
         """Complete what forgets left: drive erased values out of the ledger's files.

@@ -41,16 +41,18 @@ class Trails:
     ) -> tuple[Instants, list[Followed]]:
         """Say of every entry where it leads, in the order given."""
         asked: list[Any]
-        asked, unlabelled = asked_of(entries)
+        asked, unlabelled = asked_of(entries, trail)
         if unlabelled:
             asked = [{"place": place, "fact_id": fact_id} for place, fact_id in enumerate(asked)]
             for entry in unlabelled:
                 asked[entry["place"]] = entry
         name = ("follow", "unlabelled" if unlabelled else "labelled")
         at, rows = await self._rows(conn, name, {"entries": as_json(asked)}, trail, now)
-        own = [row for row in rows if row[0] is not None]
-        last = [row[OWN:] for row in rows if row[0] is None and row[OWN] is not None]
-        return at, followed_of(own, last, entries, at, trail)
+        # Whether its owner's entry was seen gone ends a row here.
+        own = [row[:-1] for row in rows if row[0] is not None]
+        last = [row[OWN:-1] for row in rows if row[0] is None and row[OWN] is not None]
+        gone = {row[0] for row in rows if row[-1]}
+        return at, followed_of(own, last, entries, gone, at, trail)
 
     async def links(
         self, conn: AsyncConnection[Any], fact_ids: Sequence[str], trail: Trail, now: datetime

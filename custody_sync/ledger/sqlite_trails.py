@@ -15,11 +15,12 @@ from custody_sync.model import Entry, format_instant
 from custody_sync.recalled import Followed, Link
 
 _OWNERS = """
-SELECT json_extract(a.value, '$.place'), (
-    SELECT p.fact_id FROM placements p WHERE p.store = json_extract(a.value, '$.store')
-    AND p.external_id = json_extract(a.value, '$.external_id')
-    AND p.scope IS json_extract(a.value, '$.scope') AND p.state <> 'gone' ORDER BY p.id DESC LIMIT 1
-) FROM json_each(?) a
+SELECT json_extract(a.value, '$.place'), coalesce(p.fact_id, f.fact_id), coalesce(p.state, 'gone') = 'gone'
+FROM json_each(?) a LEFT JOIN placements p ON p.id = (
+    SELECT q.id FROM placements q WHERE q.store = json_extract(a.value, '$.store')
+    AND q.external_id = json_extract(a.value, '$.external_id')
+    AND q.scope IS json_extract(a.value, '$.scope') ORDER BY q.state = 'gone', q.id DESC LIMIT 1
+) LEFT JOIN facts f ON f.fact_id = json_extract(a.value, '$.adopted') AND f.identity_gone
 """
 _FOLLOW = f"""
 SELECT a.key, a.value,
@@ -45,16 +46,19 @@ def follow(
 ) -> tuple[Instants, list[Followed]]:
     """Say of every entry where it leads, in the order given."""
     at = Instants.of(trail, head_at(conn, trail.tx_at), now)
-    ids, unlabelled = asked_of(entries)
+    ids, unlabelled = asked_of(entries, trail)
+    gone: set[int] = set()
     if unlabelled:
-        for place, owner in conn.execute(_OWNERS, (json.dumps(unlabelled),)):
+        for place, owner, is_gone in conn.execute(_OWNERS, (json.dumps(unlabelled),)):
             ids[place] = owner
+            if is_gone:
+                gone.add(place)
     rows = conn.execute(_FOLLOW, (json.dumps(ids),)).fetchall()
     last: list[Row] = []
     if roots := roots_to_ask(rows, at, trail):
         asked = {"roots": json.dumps(roots), "head": at.head.seq, "valid_at": format_instant(at.valid_at)}
         last = conn.execute(_LAST, asked).fetchall()
-    return at, followed_of(rows, last, entries, at, trail)
+    return at, followed_of(rows, last, entries, gone, at, trail)
 
 
 def links(

@@ -5,7 +5,7 @@ An engine finds the rows; what they mean at two instants is decided here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -32,7 +32,7 @@ def askable(text: str | None) -> str | None:
     return text if text is not None and is_text(text) else None
 
 
-def asked_of(entries: Sequence[Entry]) -> tuple[list[str | None], list[dict[str, Any]]]:
+def asked_of(entries: Sequence[Entry], trail: Trail) -> tuple[list[str | None], list[dict[str, Any]]]:
     """Return the fact id of each entry that has a label, and where to look for the owner of the others."""
     unlabelled = [
         {
@@ -40,6 +40,7 @@ def asked_of(entries: Sequence[Entry]) -> tuple[list[str | None], list[dict[str,
             "store": askable(entry.store),
             "external_id": askable(entry.external_id),
             "scope": entry.scope,
+            "adopted": trail.adopted[place] if trail.adopted else None,
         }
         for place, entry in enumerate(entries)
         if entry.fact_id is None and askable(entry.scope) == entry.scope
@@ -60,11 +61,17 @@ def _is_last(link: Row, valid_at: str, trail: Trail) -> bool:
 
 
 def followed_of(
-    rows: Iterable[Row], last: Iterable[Row], entries: Sequence[Entry], at: Instants, trail: Trail
+    rows: Iterable[Row],
+    last: Iterable[Row],
+    entries: Sequence[Entry],
+    gone: Collection[int],
+    at: Instants,
+    trail: Trail,
 ) -> list[Followed]:
     """Return where each entry leads: only the link of a chain that is in effect last can be believed.
 
-    `rows` are of `OWN` columns and a link, `last` are the links that `roots_to_ask` asks for.
+    `rows` are of `OWN` columns and a link, `last` are the links that `roots_to_ask` asks for, `gone` the
+    places of entries whose owner's entry was seen gone: they came back, or are another's by their text.
     """
     found = [Followed(Belief.UNKNOWN, entry.fact_id, None) for entry in entries]
     head, valid_at = at.head.seq, format_instant(at.valid_at)
@@ -75,6 +82,8 @@ def followed_of(
         link, fact, owner = row[OWN:], None, found[place].owner
         if link[_ROOT] is None:
             belief = _of_no_fact(claimed_at, head)
+        elif place in gone and _is_another(entries[place], _fact(link, head)):
+            continue
         else:
             belief = belief_of(link, head, valid_at)
             waits = trail.include_claimed and belief is Belief.CLAIMED and _is_valid(link, valid_at)
@@ -122,6 +131,11 @@ def belief_of(link: Row, head: int, valid_at: str) -> Belief:
     if link[_VALID_FROM] > valid_at:
         return Belief.LATER
     return Belief.BELIEVED if _is_valid(link, valid_at) else Belief.ENDED
+
+
+def _is_another(entry: Entry, fact: Fact) -> bool:
+    """Tell whether an entry has another text than the fact whose id it has; of a forgotten one nobody can."""
+    return None not in (entry.text, fact.text) and entry.text != fact.text
 
 
 def _of_no_fact(claimed_at: int | None, head: int) -> Belief:

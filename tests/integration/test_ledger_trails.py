@@ -178,11 +178,11 @@ async def test_an_unlabelled_entry_belongs_to_the_fact_that_is_on_record_for_it(
     assert [one.belief for one in found] == [B.BELIEVED, B.UNKNOWN, B.BELIEVED, *[B.UNKNOWN] * 4]
     await book.append(book.retract(other))
     await book.append(book.remove(other, "memories", "m2", scope="user/7"))
-    assert (await book.ledger.follow(asked[2:3]))[1] == [Followed(B.UNKNOWN, None, None)]
+    assert (await book.ledger.follow(asked[2:3]))[1] == [Followed(B.RETRACTED, other, None)]
 
 
 async def test_an_unlabelled_entry_that_has_to_go_is_still_its_facts(book: Book) -> None:
-    """Until it was seen gone: what shows up under its id after that is somebody else's."""
+    """Also once it was seen gone: what comes back from a backup is what had to go."""
     fact_id = await book.add("acct:42", "plan", "a", held=[("memories", "m1")])
     await book.append(book.retract(fact_id))
     await book.append(book.repair("f-orphan", "memories", "m2"))
@@ -191,8 +191,39 @@ async def test_an_unlabelled_entry_that_has_to_go_is_still_its_facts(book: Book)
     assert found == [Followed(B.RETRACTED, fact_id, None), Followed(B.REPAIRED, "f-orphan", None)]
     await book.append(book.remove(fact_id, "memories", "m1"))
     await book.append(book.remove("f-orphan", "memories", "m2"))
-    _, found = await book.ledger.follow(asked)
-    assert found == [Followed(B.UNKNOWN, None, None)] * 2
+    assert (await book.ledger.follow(asked))[1] == found
+
+
+async def test_what_comes_back_under_an_id_is_its_facts_unless_its_text_is_another(book: Book) -> None:
+    """A text on record tells an application's new entry apart; that of a forgotten fact cannot."""
+    kept = await book.add("acct:1", "plan", "a", text="old", held=[("memories", "m1")])
+    erased = await book.add("acct:2", "plan", "b", text="old", held=[("memories", "m2")])
+    await book.append(book.retract(kept))
+    await book.append(book.forget(erased))
+    for fact_id, external_id in ((kept, "m1"), (erased, "m2")):
+        await book.append(book.remove(fact_id, "memories", external_id))
+    for text, owners in (("old", [kept, erased]), (None, [kept, erased]), ("new", [None, erased])):
+        asked = [entry(None, "m1", text=text), entry(None, "m2", text=text)]
+        _, found = await book.ledger.follow(asked)
+        assert [one.owner for one in found] == owners
+        assert found[1] == Followed(B.FORGOTTEN, erased, None)
+
+
+async def test_an_adopted_entry_is_known_after_its_identity_was_erased(book: Book) -> None:
+    """The ledger has not even its id any more, but knows it again; any other goes by its place."""
+    fact_id = book.ledger.adopted_id("memories", "m1")
+    kept = book.ledger.adopted_id("memories", "m2")
+    await book.add("acct:1", "plan", "a", fact_id=fact_id, held=[("memories", "m1")])
+    await book.add("acct:2", "plan", "b", fact_id=kept)
+    await book.append(book.place(kept, [("memories", "m2")], scope="user/1"))
+    await book.append(book.forget(fact_id, identity=True))
+    await book.append(book.remove(fact_id, "memories", "m1"))
+    assert (await book.ledger.placements(fact_id))[0].external_id != "m1"
+    asked = [entry(None, text="a"), entry(None, "m2"), entry(None, "m3")]
+    assert (await book.ledger.follow(asked))[1] == [
+        Followed(B.FORGOTTEN, fact_id, None),
+        *[Followed(B.UNKNOWN, None, None)] * 2,
+    ]
 
 
 async def test_what_is_no_fact_leads_nowhere(book: Book) -> None:
@@ -270,9 +301,13 @@ async def test_an_instant_without_a_zone_is_refused(book: Book) -> None:
 @pytest.mark.storages("sqlite")
 async def test_ids_that_are_no_strings_are_refused(book: Book) -> None:
     """In one sentence, before anything is asked."""
-    wrong: Any = [1]
-    with pytest.raises(InvalidInput, match="fact_ids"):
-        await book.ledger.links(wrong)
+    wrong: Any
+    for wrong in ([1], None, "abc", 7):
+        with pytest.raises(InvalidInput, match="fact_ids"):
+            await book.ledger.links(wrong)
+    for wrong in (["x"], None, "abc", 7, [None]):
+        with pytest.raises(InvalidInput, match="entries"):
+            await book.ledger.follow(wrong)
 
 
 async def test_ten_thousand_entries_at_once(book: Book) -> None:
