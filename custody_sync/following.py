@@ -29,6 +29,7 @@ from custody_sync.results import (
 from custody_sync.stores import Gate, describe
 
 MOST_LINKS = 20
+PAGE = 100
 GONE = "it holds it no more; reconcile puts it again"
 
 
@@ -163,6 +164,31 @@ class FollowUp:
         except CustodyError as error:
             return (f"whether earlier links of its chain are forgotten is not known ({error.code})",)
         return (f"earlier links of its chain are not forgotten: {', '.join(left)}",) if left else ()
+
+    async def links_left(self, fact_ids: Sequence[str]) -> tuple[str, ...]:
+        """Name the earlier links of all their chains that an erasure of many leaves as they are, once."""
+        left: list[str] = []
+        seen: set[str] = set()
+        try:
+            for start in range(0, len(fact_ids), PAGE):
+                asked = fact_ids[start : start + PAGE]
+                _, chains = await self._ledger.links(asked)
+                # Facts of one chain share it.
+                once = {id(chain): chain for chain in chains}.values()
+                known = {link.fact.fact_id: link.fact for chain in once for link in chain}
+                for fact_id in asked:
+                    link = known.get(known[fact_id].supersedes or "") if fact_id in known else None
+                    while link is not None and link.fact_id not in seen:
+                        seen.add(link.fact_id)
+                        if not link.forgotten:
+                            left.append(link.fact_id)
+                        link = known.get(link.supersedes or "")
+        except CustodyError as error:
+            return (f"whether earlier links of their chains are forgotten is not known ({error.code})",)
+        if not left:
+            return ()
+        more = f" and {len(left) - MOST_LINKS} more" if len(left) > MOST_LINKS else ""
+        return (f"earlier links of their chains are not forgotten: {', '.join(left[:MOST_LINKS])}{more}",)
 
     async def notes(self, rows: Sequence[Placement]) -> tuple[str, ...]:
         """Let the stores clean up after a forget, and say what they and the ledger leave behind."""

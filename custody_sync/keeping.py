@@ -168,10 +168,11 @@ class AsyncKeeping(AsyncServing):
     ) -> ForgetManyResult:
         """Forget facts as `forget` does each, and clear the ledger's files once a batch.
 
-        A hold keeps its fact, and is named. Calling it again goes on with what is left.
+        A hold keeps its fact, and is named. Calling it again goes on with what is left. As with `forget`,
+        `notes` name earlier links of their chains that are not forgotten.
 
         Args:
-            fact_ids: the facts.
+            fact_ids: the facts, at least one.
             actor: who orders it.
             reason: why; keep personal data out of it.
             digest: what may remain of each value: `hmac-sha256`, `sha256` or `none`.
@@ -186,9 +187,18 @@ class AsyncKeeping(AsyncServing):
         """
         self._check_open()
         order = self._order(actor, receipt_id, check_name(reason, "reason"), digest, identity)
-        named, size = read_fact_ids(fact_ids) or (), _read_batch(batch)
+        named, size = read_fact_ids(fact_ids), _read_batch(batch)
+        if not named:
+            # What was meant to find them found none, and nobody should take that for an erasure.
+            raise InvalidInput(field="fact_ids", problem="must be a list of at least one id")
         await check_place(self.ledger)
-        accounts = [await self._account_of(await self._known_fact(fact_id)) for fact_id in named]
+        accounts: list[Account] = []
+        later: list[str] = []
+        for fact_id in named:
+            fact = await self._known_fact(fact_id)
+            accounts.append(await self._account_of(fact))
+            if fact.supersedes is not None:
+                later.append(fact_id)
         run = Run(self._forgetter, order, dry_run=False, progress=None)
         for start in range(0, len(accounts), size):
             await run.take(accounts[start : start + size])
@@ -196,12 +206,13 @@ class AsyncKeeping(AsyncServing):
                 break
         if identity:
             await run.let_go()
+        left = () if run.stopped is not None else await self._following.links_left(later)
         held = any(fact.fate is Fate.HELD for fact in run.facts)
         place = {fact_id: at for at, fact_id in enumerate(named)}
         return ForgetManyResult(
             facts=tuple(sorted(run.facts, key=lambda fact: place[fact.fact_id])),
             erasure=run.erasure,
-            notes=run.notes,
+            notes=(*run.notes, *left),
             stopped=None if run.stopped is None else run.stopped.code,
             complete=run.forgotten_all and not held,
         )

@@ -11,6 +11,7 @@ from fix_ledger import Book, day
 
 from custody_sync import Coordinator
 from custody_sync.errors import ClosedError, InvalidInput
+from custody_sync.ledger import Ledger
 from custody_sync.model import Json, Provenance
 from custody_sync.recalled import Belief, Card
 from custody_sync.serving import cards_of
@@ -64,6 +65,29 @@ async def test_a_card_of_an_instant_knows_nothing_later(book: Book) -> None:
     assert (current(acme), current(org)) == (["c"], ["a"])
     assert [current(card) for card in await cards_of(book.ledger, *PLAN, valid_at=day(10))] == [["c"], ["b"]]
     assert await cards_of(book.ledger, *PLAN, tx_at=day(1, month=8)) == ()
+
+
+async def test_a_card_is_of_one_moment_whatever_is_written_meanwhile(
+    book: Book, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is stated between its questions is on the next one; what has begun by the clock is on this one."""
+    await book.add(*PLAN, "a")
+    head = await book.ledger.head()
+    later = book.later(hours=1)
+    links = Ledger.links
+
+    async def after_a_write(self: Ledger, *what: Any, **more: Any) -> Any:
+        await book.add(*PLAN, "b")
+        return await links(self, *what, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "links", after_a_write)
+        (card,) = await cards_of(book.ledger, *PLAN)
+    assert (current(card), card.head, card.valid_at) == (["a"], head, later)
+    found = await book.ledger.as_of(tx_at=card.head.tx_time, valid_at=card.valid_at)
+    assert [fact.value for fact in found] == current(card)
+    (card,) = await cards_of(book.ledger, *PLAN)
+    assert current(card) == ["a", "b"]
 
 
 async def test_what_was_forgotten_keeps_its_place_and_nothing_more(book: Book) -> None:

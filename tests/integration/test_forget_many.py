@@ -58,7 +58,24 @@ async def test_nothing_is_touched_where_one_is_unknown(desk: Desk) -> None:
         await desk.custody.forget_many([fact_id, "nobody"], actor=ACTOR, reason="asked")
     with pytest.raises(InvalidInput):
         await desk.custody.forget_many(fact_id, actor=ACTOR, reason="asked")
+    nothing: Any
+    for nothing in (None, [], ()):
+        with pytest.raises(InvalidInput, match="at least one"):
+            await desk.custody.forget_many(nothing, actor=ACTOR, reason="asked")
     assert await desk.judge_clean() == {fact_id}
+
+
+async def test_earlier_links_that_stay_are_named(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each once, as after `forget`, however many of its chain are forgotten; none where none is left."""
+    monkeypatch.setattr("custody_sync.following.PAGE", 1)
+    ids: list[str] = []
+    for n in range(4):
+        ids.append(await desk.written(f"plan {n}", supersedes=ids[-1] if ids else None))
+    result = await desk.custody.forget_many([*ids[2:], ids[3]], actor=ACTOR, reason="asked")
+    said = "earlier links of their chains are not forgotten"
+    assert [note for note in result.notes if said in note] == [f"{said}: {ids[1]}, {ids[0]}"]
+    result = await desk.custody.forget_many(ids, actor=ACTOR, reason="asked")
+    assert [note for note in result.notes if said in note] == []
 
 
 async def test_a_ledger_that_fails_ends_the_run(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
