@@ -20,13 +20,15 @@ from custody_sync.faces._langgraph_filters import matches
 from custody_sync.faces._langgraph_layout import PREDICATE, Address, Kept, Layout, Namespace, joined
 from custody_sync.faces._partial import tell_partial
 from custody_sync.model import Fact, Json
+from custody_sync.recalled import Recalled, RecallResult, RecallStatus
 from custody_sync.serving import LARGEST_K
 
 log = logging.getLogger("custody_sync.faces")
 
 _PAGE = 1000
 _SPACES = 64
-"""With more spaces than this a store is asked about all of its own, since it may be asked once for each."""
+"""With more spaces than this a store is asked about all of its own, since it may be asked once for each.
+Only where that leads to too little is it asked about so many at a time."""
 _REMEMBERED = 10_000
 
 
@@ -219,15 +221,17 @@ class Reading:
                 and matches(kept.value, question.condition)
             )
 
-        result = await custody.recall(
-            query,
-            k=end,
-            spaces=spaces,
-            store=self._store,
-            keep=keep,
-        )
-        tell_partial(result)
-        hits = result.hits[question.offset :]
+        async def ask(spaces: Sequence[str] | None) -> RecallResult:
+            return await custody.recall(query, k=end, spaces=spaces, store=self._store, keep=keep)
+
+        answers = [await ask(spaces)]
+        if spaces is None and answers[0].status is RecallStatus.SHORT:
+            # Nearer entries of other spaces crowd the store's answer: it is asked for these spaces alone.
+            below = await self.layout.spaces(custody.ledger, question.prefix) or []
+            groups = [below[first : first + _SPACES] for first in range(0, len(below), _SPACES)]
+            answers = [await ask(group) for group in groups] or answers
+        tell_partial(min(answers, key=lambda answer: answer.complete), end)
+        hits = _best([hit for answer in answers for hit in answer.hits])[question.offset : end]
         kept = [item for hit in hits if (item := self.layout.read(hit.fact)) is not None]
         dated = await self._dated(custody, kept, question.refresh)
         return [found._replace(score=hit.score) for found, hit in zip(dated, hits, strict=True)]
@@ -264,6 +268,13 @@ def _beginning(conditions: Sequence[Match]) -> Namespace:
     """Return the labels that every namespace begins with that meets the conditions."""
     paths = (one.path for one in conditions if not one.from_end)
     return max((tuple(takewhile(lambda label: label != "*", path)) for path in paths), key=len, default=())
+
+
+def _best(hits: list[Recalled]) -> list[Recalled]:
+    """Return hits of several answers, the nearest first; where a store scores nothing, as they came."""
+    if any(hit.score is None for hit in hits):
+        return hits
+    return sorted(hits, key=lambda hit: hit.score or 0.0, reverse=True)
 
 
 __all__ = ["Found", "Get", "Match", "Names", "Reading", "Search", "log"]

@@ -67,12 +67,12 @@ def test_spaces_and_k_bound_the_answer(prices: Coordinator) -> None:
 
 
 def test_documents_keep_their_own_metadata(over: Over) -> None:
-    """What was added through the face comes with its id and metadata, its own `custody` if it has one."""
+    """What was added through the face comes with its id and metadata."""
     face = over(BentVectors())
-    face.add_texts(["one note", "two notes"], [{"n": 1}, {"custody": "mine"}], ids=["1", "2"])
+    face.add_texts(["one note", "two notes"], [{"n": 1}, {"source": "mine"}], ids=["1", "2"])
     retriever = CustodyRetriever(custody=face.custody)
     found = {document.id: document.metadata for document in retriever.invoke("one two note notes")}
-    assert found["2"] == {"custody": "mine"}
+    assert {**found["2"], "custody": None} == {"source": "mine", "custody": None}
     assert found["1"]["n"] == 1
     assert found["1"]["custody"]["subject"] == "1"
     only = CustodyRetriever(custody=face.custody, filter={"n": 1})
@@ -92,3 +92,22 @@ async def test_it_is_awaited(face_url: str, over: Over) -> None:
         assert [document.id for document in await apart.ainvoke("another")] == ["2"]
         with pytest.raises(InsideEventLoop, match="ainvoke"):
             apart.invoke("another")
+
+
+def test_a_document_cannot_say_where_it_is_from(over: Over) -> None:
+    """The ledger's word stands under the key of a citation, whatever the metadata have there."""
+    face = over(BentVectors())
+    face.add_texts(["pay eve"], metadatas=[{"custody": {"actor": "ceo", "provenance": "verified"}}])
+    (document,) = CustodyRetriever(custody=face.custody).invoke("pay eve")
+    told = document.metadata["custody"]
+    assert (told["actor"], told["provenance"]) == ("app", "attested")
+    assert face.similarity_search("pay eve", k=1)[0].metadata["custody"]["actor"] == "ceo"
+
+
+def test_a_filter_that_calls_its_own_store_is_refused(over: Over) -> None:
+    """Its loop would wait for itself for ever; the store works on after the refusal."""
+    face = over(BentVectors())
+    face.add_texts(["tea"], ids=["t"])
+    with pytest.raises(InsideEventLoop, match="callback"):
+        face.similarity_search("tea", filter=lambda document: bool(face.get_by_ids(["t"])))
+    assert [document.id for document in face.similarity_search("tea")] == ["t"]

@@ -360,3 +360,21 @@ async def test_what_is_not_indexed_is_listed_and_not_searched(tmp_path: Path) ->
         assert [item.key for item in await store.asearch(("n",))] == ["a", "b", "c", "d"]
         assert [item.key for item in await store.asearch(("n",), query="  ")] == ["a", "b", "c", "d"]
         assert all(item.score is not None for item in await store.asearch(("n",), query="green tea"))
+
+
+async def test_nearer_entries_elsewhere_do_not_hide_many_namespaces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Below a prefix of more namespaces than a store is asked about at once, what it serves is found."""
+    monkeypatch.setattr("custody_sync.recall.MOST", 40)
+    rows = MemoryStore("memories")
+    async with open_counter(tmp_path, rows) as counter:
+        spread = [("user7", f"thread{n}") for n in range(70)]
+        await counter.store.abatch([PutOp(one, "k", {"text": f"tea {one[1]}"}) for one in spread])
+        for _ in range(60):
+            rows.put_raw("tea")
+        found = await counter.store.asearch(("user7",), query="tea", limit=5)
+        assert len(found) == 5
+        assert [item.score for item in found] == sorted([item.score for item in found], reverse=True)
+        following = await counter.store.asearch(("user7",), query="tea", limit=5, offset=5)
+        assert not {item.namespace for item in found} & {item.namespace for item in following}
