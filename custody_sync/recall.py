@@ -7,34 +7,33 @@ is served is of one moment of the ledger, whatever the store's index still has.
 from __future__ import annotations
 
 import asyncio
-import math
+import inspect
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Literal, TypeAlias
+from typing import Literal
 
-from custody_sync.errors import StoreError, UnlabelledEntries
+from custody_sync.errors import InvalidInput, StoreError, UnlabelledEntries
 from custody_sync.ledger import Ledger
 from custody_sync.ledger.answers import NO_EVENT
 from custody_sync.ledger.questions import Instants
-from custody_sync.model import Capability, Entry, Fact, Hit
+from custody_sync.model import Capability, Entry, Fact, Hit, Provenance
 from custody_sync.recalled import (
     Belief,
     Budget,
     Dropped,
     Followed,
+    Link,
     Recalled,
     RecallResult,
     RecallStatus,
 )
-from custody_sync.shown import Spoiled, read_page
+from custody_sync.served import Served, in_order, joined, read_hits
 from custody_sync.stores import Gate, describe
 
 Unlabelled = Literal["drop", "show", "refuse"]
 Keep = Callable[[Fact], bool]
-Served: TypeAlias = tuple[Entry, float | None]
-"""An entry as the store served it, and its score; a plain pair, since every recall makes a dozen."""
 
 MOST = 10_000
 """A store is asked for no more than so many entries."""
@@ -102,6 +101,9 @@ class Recall:
         self._question = question
         # Before the first answer nothing of the ledger was read.
         self._sifted: Sifted | None = None
+        self._rows: list[Served] = []
+        self._unreadable = 0
+        self._most = 0
         self._hits: list[Recalled] = []
         self._status = RecallStatus.SHORT
         self._notes: list[str] = []
@@ -128,7 +130,9 @@ class Recall:
         except TimeoutError:
             if not limit.expired():
                 raise
-            self._notes.append("the time was over before everything was asked")
+            # A ledger that was not read must not look like one that is empty.
+            missed = "everything was asked" if self._sifted else "anything of the ledger was read"
+            self._notes.append(f"the time was over before {missed}")
             if self._status not in _CUT_SHORT:
                 self._status = RecallStatus.TIMED_OUT
 
@@ -138,14 +142,11 @@ class Recall:
             await self._add_history(sifted.at)
 
     async def _search(self) -> Sifted:
-        question, size, spaces = self._question, self._first_size(), self._question.spaces
+        size, spaces = self._first_size(), self._question.spaces
         while True:
             served = await self._serve(size, spaces)
             if served is not None:
-                sifted = await self._sift(served)
-                is_wider = spaces is not question.spaces
-                if self._sifted is None or not is_wider or len(sifted.live) > len(self._sifted.live):
-                    self._sifted = sifted
+                self._sifted = await self._sift(served)
             assert self._sifted is not None  # noqa: S101  # the first answer is there, or was raised
             if self._is_settled(self._sifted):
                 break
@@ -225,9 +226,16 @@ class Recall:
     # --- what an answer leads to ------------------------------------------------------------
 
     async def _sift(self, hits: Sequence[object]) -> Sifted:
-        """Join what a store served to the ledger, in one question."""
+        """Join what a store served to the ledger, in one question.
+
+        What it served before is joined once more: an answer that is larger, or of all spaces, may lack some
+        of it.
+        """
         question = self._question
-        rows = self._read(hits)
+        read = read_hits(hits, self._gate.name)
+        rows = self._rows = in_order(joined(read, self._rows))
+        self._unreadable = max(self._unreadable, len(hits) - len(read))
+        self._most = max(self._most, len(hits))
         ledger_id = self._ledger.ledger_id
         ours = [row for row in rows if row[0].ledger_id == ledger_id or row[0].fact_id is None]
         at, led = await self._ledger.follow(
@@ -236,8 +244,8 @@ class Recall:
             tx_at=question.tx_at,
             include_claimed=question.include_claimed,
         )
-        sifted = Sifted(at, len(hits))
-        sifted.drop(Dropped.UNREADABLE, len(hits) - len(rows))
+        sifted = Sifted(at, len(rows) + self._unreadable)
+        sifted.drop(Dropped.UNREADABLE, self._unreadable)
         sifted.drop(Dropped.OTHER_LEDGER, len(rows) - len(ours))
         facts: set[str] = set()
         for row, followed in zip(ours, led, strict=True):
@@ -250,17 +258,6 @@ class Recall:
                 facts.add(followed.fact.fact_id)
                 sifted.live.append((row, followed.fact))
         return sifted
-
-    def _read(self, hits: Sequence[object]) -> list[Served]:
-        """Return what can be read of an answer, in its order."""
-        shown = [hit if isinstance(hit, Hit) else None for hit in hits]
-        entries = read_page([hit and hit.entry for hit in shown], self._gate.name)
-        rows = [
-            (entry, _number(hit.score))
-            for hit, entry in zip(shown, entries, strict=True)
-            if hit is not None and not isinstance(entry, Spoiled)
-        ]
-        return in_order(rows)
 
     def _judge(self, entry: Entry, followed: Followed, facts: set[str], filtered: set[str]) -> Dropped | None:
         """Say why an entry is left out; None where its fact is served."""
@@ -275,7 +272,7 @@ class Recall:
             return Dropped.OTHER_SPACE
         if fact.fact_id in facts or fact.fact_id in filtered:
             return Dropped.REPEATED
-        if question.keep is not None and not question.keep(fact):
+        if question.keep is not None and not _is_kept(question.keep, fact):
             filtered.add(fact.fact_id)
             return Dropped.FILTERED
         return None
@@ -306,10 +303,19 @@ class Recall:
     async def _add_history(self, at: Instants) -> None:
         ids = [hit.fact_id for hit in self._hits]
         _, chains = await self._ledger.links(ids, valid_at=at.valid_at, tx_at=at.head.tx_time)
-        self._hits = [replace(hit, history=chain) for hit, chain in zip(self._hits, chains, strict=True)]
+        self._hits = [
+            replace(hit, history=tuple(link for link in chain if self._may_show(link)))
+            for hit, chain in zip(self._hits, chains, strict=True)
+        ]
+
+    def _may_show(self, link: Link) -> bool:
+        """Tell whether a link may be in a history; what nobody ever confirmed is only there on demand."""
+        was_confirmed = link.fact.provenance is not Provenance.CLAIMED or link.fact.confirmed
+        return self._question.include_claimed or (was_confirmed and link.belief is not Belief.CLAIMED)
 
     def _result(self) -> RecallResult:
         question = self._question
+        was_read = self._sifted is not None
         sifted = self._sifted or Sifted(Instants(NO_EVENT, question.valid_at or self._ledger.now()))
         if question.unlabelled == "refuse" and sifted.unlabelled:
             raise UnlabelledEntries(store=self._gate.name, count=len(sifted.unlabelled))
@@ -319,7 +325,7 @@ class Recall:
             store=self._gate.name,
             seen=sifted.seen,
             valid_at=sifted.at.valid_at,
-            head=sifted.at.head,
+            head=sifted.at.head if was_read else None,
             dropped={why: sifted.dropped[why] for why in Dropped if why in sifted.dropped},
             unlabelled=tuple(sifted.unlabelled) if question.unlabelled == "show" else (),
             notes=(*self._notes, *self._remarks(sifted)),
@@ -334,40 +340,21 @@ class Recall:
         if self._status is RecallStatus.SHORT:
             remarks.append(
                 f"only the first {MOST} entries were looked at"
-                if sifted.seen >= MOST
-                else "the ledger has more facts here than the store served for this query"
+                if self._most >= MOST
+                else "the ledger has more facts here than the store served for this query; reconcile tells "
+                "whether it lacks some, backfill puts them there"
             )
         return remarks
 
 
-def in_order(rows: list[Served]) -> list[Served]:
-    """Return what was served in the store's order, and what it scored alike in order of id."""
-    first = 0
-    for end in range(1, len(rows) + 1):
-        score = rows[first][1]
-        if end < len(rows) and score is not None and rows[end][1] == score:
-            continue
-        if end - first > 1:
-            rows[first:end] = sorted(rows[first:end], key=_by_id)
-        first = end
-    return rows
-
-
-def _by_id(row: Served) -> tuple[str, str, str]:
-    entry, _ = row
-    return entry.external_id, entry.scope or "", entry.fact_id or ""
-
-
-def _number(score: object) -> float | None:
-    """Return a score that can be compared; what a store says instead of one is no score."""
-    if type(score) is float:
-        return score if math.isfinite(score) else None
-    if not isinstance(score, int | float) or isinstance(score, bool):
-        return None
-    try:
-        return float(score) if math.isfinite(score) else None
-    except OverflowError:
-        return None
+def _is_kept(keep: Keep, fact: Fact) -> bool:
+    """Ask the caller's filter; a promise of an answer is none, though it would count as a yes."""
+    said = keep(fact)
+    if inspect.isawaitable(said):
+        if inspect.iscoroutine(said):
+            said.close()
+        raise InvalidInput(field="keep", problem="must answer at once, not with something to await")
+    return bool(said)
 
 
 def _was_rewritten(entry: Entry, followed: Followed) -> bool:
@@ -377,6 +364,7 @@ def _was_rewritten(entry: Entry, followed: Followed) -> bool:
         entry.text is not None
         and fact is not None
         and fact.fact_id == followed.owner
+        and not fact.forgotten
         and (fact.text != entry.text)
     )
 

@@ -81,7 +81,8 @@ class RecallStatus(StrEnum):
     """How far an answer can be relied on to be all there is."""
 
     FULL = "full"
-    """As many facts as were asked for."""
+    """As many facts as were asked for; not that no other fact is nearer to the query, since who is nearest
+    is the store's to say, of the entries in which it looked."""
     EXHAUSTED = "exhausted"
     """Fewer, and there are no more: everything believed in these spaces is in the answer, or was filtered."""
     SHORT = "short"
@@ -105,7 +106,7 @@ class Budget:
     characters: int | None = None
     """Of the texts of all facts together; values and histories are not counted."""
     per_fact: int | None = None
-    """To which each text is cut, the mark included; a fact that corrects another is never cut."""
+    """To which each text is cut, at least 2, the mark included; a fact that corrects another is never cut."""
     seconds: float | None = None
     """For the store's answers and the ledger's."""
 
@@ -123,7 +124,9 @@ class Recalled:
     score: float | None
     cut: bool = False
     history: tuple[Link, ...] = ()
-    """With `with_history`: the whole chain, oldest first, this fact included."""
+    """With `with_history`: the chain, oldest first, this fact included; each link says where it stands.
+
+    Claims that nobody ever confirmed are only in it with `include_claimed`."""
 
     @property
     def fact_id(self) -> str:
@@ -182,10 +185,10 @@ class RecallResult:
     status: RecallStatus
     store: str
     seen: int
-    """How many entries the store served, the last time it was asked."""
+    """How many entries the store served, each counted once however often it was asked."""
     valid_at: datetime
-    head: Head
-    """Up to which event the ledger was read; place 0 where time was over before that."""
+    head: Head | None
+    """Up to which event the ledger was read; None where time was over before anything of it was."""
     dropped: Mapping[Dropped, int] = field(default_factory=dict)
     """What it served and is left out, by reason; what is not in here has count 0."""
     unlabelled: tuple[Entry, ...] = ()
@@ -200,7 +203,7 @@ class RecallResult:
 
     @property
     def complete(self) -> bool:
-        """True when nothing more could have been served: `full` or `exhausted`."""
+        """True for `full` and `exhausted`: as many facts as were asked for, or no more that are believed."""
         return self.status in (RecallStatus.FULL, RecallStatus.EXHAUSTED)
 
 

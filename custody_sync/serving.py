@@ -5,6 +5,7 @@ The half of the coordinator that an application reads through. It records nothin
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
@@ -12,7 +13,7 @@ from custody_sync.canonical import check_instant, check_name, check_optional, ch
 from custody_sync.errors import ClosedError, InvalidInput
 from custody_sync.ledger import Ledger
 from custody_sync.model import Capability
-from custody_sync.recall import Keep, Question, Recall, Unlabelled
+from custody_sync.recall import MARK, Keep, Question, Recall, Unlabelled
 from custody_sync.recalled import Belief, Budget, Card, Link, RecallResult
 from custody_sync.runtime import Runtime
 from custody_sync.signals.operations import traced
@@ -56,16 +57,19 @@ class AsyncServing:
         Args:
             query: what the store searches for.
             k: at most so many facts, up to 1,000.
-            spaces: only facts of these spaces, as the ledger has them; None is all.
+            spaces: only facts of these spaces, as the ledger has them; None is all. In a store that takes no
+                labels what was adopted there is only looked for where others do not make up `k`.
             valid_at: what was true then; an aware instant, now by default.
             tx_at: what the ledger knew then; an aware instant, now by default.
             include_claimed: also adopted facts that nobody has confirmed.
-            with_history: each fact with the chain of those it corrected.
+            with_history: each fact with the chain of those it corrected; claims that nobody ever confirmed
+                are in it only with `include_claimed`.
             store: which store to search; the first that can be searched by default.
             unlabelled: entries that the ledger has no fact for are dropped and counted, shown apart, or
                 refused. In which space one belongs nobody knows.
             budget: limits of characters and time.
             keep: leaves out facts for which it returns False; called once a fact and answer of the store.
+                A plain function, not an asynchronous one.
 
         Raises:
             InvalidInput: an argument, or no store can be searched.
@@ -79,8 +83,8 @@ class AsyncServing:
             spaces=_read_spaces(spaces),
             valid_at=None if valid_at is None else check_instant(valid_at, "valid_at"),
             tx_at=None if tx_at is None else check_instant(tx_at, "tx_at"),
-            include_claimed=include_claimed,
-            with_history=with_history,
+            include_claimed=check_flag(include_claimed, "include_claimed"),
+            with_history=check_flag(with_history, "with_history"),
             unlabelled=_read_policy(unlabelled),
             budget=_read_budget(budget),
             keep=_read_keep(keep),
@@ -117,17 +121,27 @@ class AsyncServing:
         can = [gate for gate in self._gates.values() if gate.can(Capability.SEARCH)]
         if store is None:
             if not can:
-                raise InvalidInput(field="store", problem="none that is configured can be searched")
+                known = ", ".join(self._gates)
+                problem = f"none of {known} can be searched" if known else "none is configured to be searched"
+                raise InvalidInput(field="store", problem=problem)
             return can[0]
         for gate in can:
             if gate.name == store:
                 return gate
+        known = ", ".join(gate.name for gate in can) or "none"
         problem = "cannot be searched" if store in self._gates else "is no configured store"
-        raise InvalidInput(field="store", problem=f"{store!r} {problem}")
+        raise InvalidInput(field="store", problem=f"{store!r} {problem}; {known} can be searched")
 
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError(what="the coordinator")
+
+
+def check_fixed(custody: AsyncServing, *, k: int, budget: Budget | None, store: str | None) -> None:
+    """Refuse what every recall with it would be refused for, before the first one is made."""
+    _read_k(k)
+    _read_budget(budget)
+    custody._searched(store)
 
 
 async def cards_of(
@@ -139,7 +153,10 @@ async def cards_of(
     valid_at: datetime | None = None,
     tx_at: datetime | None = None,
 ) -> tuple[Card, ...]:
-    """Return the cards of one property as a ledger has them; see `AsyncCoordinator.card`."""
+    """Return the cards of one property as a ledger has them; see `AsyncCoordinator.card`.
+
+    All is as of the head that the first question was answered at, whatever is written meanwhile.
+    """
     check_name(subject, "subject")
     check_name(predicate, "predicate")
     check_optional(space, "space")
@@ -147,6 +164,8 @@ async def cards_of(
     after: int | None = None
     while True:
         page = await ledger.accounts(space=space, subject=subject, limit=PAGE, after=after)
+        if tx_at is None and (head := page.head.tx_time) is not None:
+            tx_at, valid_at = head, valid_at or max(head, ledger.now())
         spaces |= {account.fact_id: account.space for account in page if account.predicate == predicate}
         if (after := page.next) is None:
             break
@@ -204,23 +223,42 @@ def _read_budget(budget: Budget | None) -> Budget:
         return Budget()
     if not isinstance(budget, Budget):
         raise InvalidInput(field="budget", problem=f"must be a Budget, not {type(budget).__name__}")
-    for name in ("characters", "per_fact"):
+    # Of a text that is cut to the mark alone nothing is left.
+    for name, least in (("characters", 1), ("per_fact", 1 + len(MARK))):
         size = getattr(budget, name)
-        if size is not None and (type(size) is not int or size < 1):
-            raise InvalidInput(field=f"budget.{name}", problem="must be a whole number above zero")
+        if size is not None and (type(size) is not int or size < least):
+            raise InvalidInput(field=f"budget.{name}", problem=f"must be a whole number from {least} on")
     if budget.seconds is not None and not _are_seconds(budget.seconds):
         raise InvalidInput(field="budget.seconds", problem="must be seconds above zero")
     return budget
 
 
 def _are_seconds(said: object) -> bool:
-    return isinstance(said, int | float) and not isinstance(said, bool) and 0 < said < float("inf")
+    if not isinstance(said, int | float) or isinstance(said, bool):
+        return False
+    try:
+        return 0 < float(said) < float("inf")
+    except OverflowError:
+        return False
+
+
+def check_flag(flag: object, field: str) -> bool:
+    """Return a flag; what is only taken for one, such as "no", is refused."""
+    if not isinstance(flag, bool):
+        raise InvalidInput(field=field, problem=f"must be True or False, not {type(flag).__name__}")
+    return flag
 
 
 def _read_keep(keep: Keep | None) -> Keep | None:
-    if keep is not None and not callable(keep):
+    if keep is None:
+        return None
+    if not callable(keep):
         raise InvalidInput(field="keep", problem=f"must be callable, not {type(keep).__name__}")
+    # What an asynchronous function returns would count as a yes.
+    for function in (keep, type(keep).__call__):
+        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+            raise InvalidInput(field="keep", problem="must be a plain function, not an asynchronous one")
     return keep
 
 
-__all__ = ["AsyncServing", "cards_of"]
+__all__ = ["AsyncServing", "cards_of", "check_fixed", "check_flag"]

@@ -13,12 +13,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Any, overload
 
-from custody_sync.canonical import check_instant, check_name
+from custody_sync.canonical import check_instant, check_name, check_text
 from custody_sync.coordinator import AsyncCoordinator
 from custody_sync.errors import InvalidInput
 from custody_sync.faces._prompt import framed, line
 from custody_sync.model import read_instant
 from custody_sync.recalled import Budget
+from custody_sync.serving import check_fixed, check_flag
 from custody_sync.sync import Coordinator
 
 _ABOUT = """Search what was remembered and return the records that hold, best first.
@@ -101,7 +102,8 @@ def recall_tool(
     if not isinstance(custody, Coordinator | AsyncCoordinator):
         problem = f"must be a Coordinator or an AsyncCoordinator, not {type(custody).__name__}"
         raise InvalidInput(field="custody", problem=problem)
-    if isinstance(spaces, str) or not spaces:
+    given: object = spaces
+    if isinstance(given, str) or not isinstance(given, Sequence) or not given:
         raise InvalidInput(field="spaces", problem="must be a list with at least one space")
     fixed: dict[str, Any] = {
         "spaces": tuple(check_name(space, "spaces") for space in spaces),
@@ -111,6 +113,10 @@ def recall_tool(
         "tx_at": None if tx_at is None else check_instant(tx_at, "tx_at"),
         "store": store,
     }
+    check_flag(allow_date, "allow_date")
+    if description is not None:
+        check_text(description, "description")
+    _check_fixed(custody, k=k, budget=budget, store=store)
     made = _function(custody, fixed, allow_date)
     made.__name__ = made.__qualname__ = check_name(name, "name")
     about = _ABOUT if description is None else f"{description}\n\n{_ABOUT[_ABOUT.index('Args:') :]}"
@@ -133,6 +139,18 @@ def tool_schema(tool: Callable[..., Any]) -> dict[str, Any]:
             "additionalProperties": False,
         },
     }
+
+
+def _check_fixed(custody: Coordinator | AsyncCoordinator, **fixed: Any) -> None:
+    if isinstance(custody, AsyncCoordinator):
+        check_fixed(custody, **fixed)
+        return
+
+    async def check(within: AsyncCoordinator) -> None:
+        check_fixed(within, **fixed)
+
+    # Not `do`, so that a tool can be made inside a running loop as well.
+    custody.start(check).result()
 
 
 def _function(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock
@@ -57,7 +58,10 @@ async def test_p7_live_facts_behind_a_window_of_stale_ones(tmp_path: Path) -> No
             store.cap = 100
             capped = await desk.custody.recall(QUERY, k=k)
             assert (values_of(capped), capped.status, capped.complete) == ([], "short", False)
-            assert capped.notes == ("the ledger has more facts here than the store served for this query",)
+            (said,) = capped.notes
+            assert said.startswith(
+                "the ledger has more facts here than the store served for this query; reconcile"
+            )
             store.cap = MOST
             found = await desk.custody.recall(QUERY, k=k)
             assert values_of(found) == expected
@@ -103,6 +107,76 @@ async def test_adopted_entries_that_no_space_of_the_store_has(tmp_path: Path, la
         store.cap = 1
         capped = await desk.custody.recall("acct 9 has", k=5, spaces=["org"])
         assert (len(capped.hits), capped.status) == (1, "short")
+
+
+@pytest.mark.parametrize("scored", [True, False])
+async def test_what_a_narrow_search_found_stays_when_a_wide_one_does_not_show_it(
+    tmp_path: Path, scored: bool
+) -> None:
+    """Both answers are served as one, each entry counted once, in order of score where there are scores."""
+
+    class Narrow(Capped):
+        async def search(self, query: str, k: int, spaces: Sequence[str] | None) -> list[Hit]:
+            """Serve at most six, and everything of somebody else before the last of a space."""
+            hits = await super().search(query, 10**6, spaces)
+            hits = [hit for hit in hits if spaces or "tea" not in (hit.entry.text or "")]
+            return [hit if scored else replace(hit, score=None) for hit in hits[: min(k, 6)]]
+
+    without = ["find", "verify_deleted", "relabel"]
+    async with open_desk(tmp_path, stores=lambda clock: [Narrow(without=without, clock=clock)]) as desk:
+        store: Any = desk.stores["memory"]
+        adopted = {"actor": ACTOR, "space": "org", "provenance": "attested", "dry_run": False}
+        store.put_raw("acct 9 has gold and silver")
+        store.put_raw("acct 9 gold")
+        await desk.custody.adopt("memory", **adopted)
+        await desk.written("tea", text="acct 9 has tea")
+        await desk.written("none", text="nothing", predicate="p")
+        store.put_raw("acct 9")
+        found = await desk.custody.recall("acct 9 has", k=5, spaces=["org"])
+        assert [hit.text for hit in found.hits] == (
+            ["acct 9 has tea", "acct 9 has gold and silver", "acct 9 gold"]
+            if scored
+            else ["acct 9 has gold and silver", "acct 9 gold", "acct 9 has tea"]
+        )
+        assert (found.status, found.seen, counts_of(found)) == ("short", 4, {"unlabelled": 1})
+
+
+async def test_an_adopted_fact_without_label_is_the_best_where_all_is_searched(tmp_path: Path) -> None:
+    """Spaces alone leave it out once there are enough others; a filter of the ledger's spaces does not."""
+    stores = [MemoryStore(without=["relabel"])]
+    async with open_desk(tmp_path, stores=stores) as desk:
+        stores[0].put_raw("allergic to peanuts")
+        about: Any = {"actor": ACTOR, "space": "org", "provenance": "attested", "dry_run": False}
+        await desk.custody.adopt("memory", **about)
+        await desk.written("eaten", text="ate peanuts in 2019 with friends at the beach")
+        await desk.written("other", text="allergic to peanuts, all of them", space="user:1")
+        query = "allergic to peanuts"
+        narrow = await desk.custody.recall(query, k=1, spaces=["org"])
+        assert (values_of(narrow), narrow.status) == (["eaten"], "full")
+        wide = await desk.custody.recall(query, k=1, keep=lambda fact: fact.space == "org")
+        assert [hit.text for hit in wide.hits] == [query]
+        both = await desk.custody.recall(query, k=2, spaces=["org"])
+        assert both.hits[0].text == query
+
+
+async def test_a_larger_answer_that_lacks_something_takes_nothing_away(tmp_path: Path) -> None:
+    """What a store served once is served, though it does not serve it among more."""
+
+    class Forgetful(Shelf):
+        async def search(self, query: str, k: int, spaces: Sequence[str] | None) -> list[Hit]:
+            """Leave the first entry out of every answer but the first."""
+            hits = await super().search(query, k, spaces)
+            return hits[1:] if len(self.sizes) > 1 else hits
+
+    async with open_desk(tmp_path, stores=lambda clock: [Forgetful(clock=clock)]) as desk:
+        shelf: Any = desk.stores["shelf"]
+        first = await desk.written("first")
+        second = await desk.written("second", predicate="p")
+        stale = [entry_of(desk.ledger, f"nobody-{n}") for n in range(8)]
+        shelf.lay(entry_of(desk.ledger, first), *stale, entry_of(desk.ledger, second))
+        found = await desk.custody.recall("plan", k=2)
+        assert (sorted(values_of(found)), found.status) == (["first", "second"], "full")
+        assert (found.seen, counts_of(found)) == (10, {"orphan": 8})
 
 
 async def test_a_store_that_never_ends_is_asked_so_often_and_no_more(tmp_path: Path) -> None:
@@ -277,10 +351,12 @@ async def test_what_is_known_when_time_is_over(
         seen = watch(desk.ledger, [], monkeypatch.setattr)
         found = await desk.custody.recall("plan", k=2, budget=Budget(seconds=0.02), with_history=True)
         assert (values_of(found), found.status) == ([0] if quick else [], "timed_out")
-        assert found.notes == ("the time was over before everything was asked",)
+        missed = "everything was asked" if quick else "anything of the ledger was read"
+        assert found.notes == (f"the time was over before {missed}",)
         assert not found.complete
-        assert (found.head.seq, seen) == ((2, ["follow"]) if quick else (0, []))
-        assert found.valid_at == max(desk.clock.now(), found.head.tx_time or desk.clock.now())
+        assert (found.head and found.head.seq, seen) == ((2, ["follow"]) if quick else (None, []))
+        read_at = None if found.head is None else found.head.tx_time
+        assert found.valid_at == max(desk.clock.now(), read_at or desk.clock.now())
         assert (slow.cancelled, asyncio.all_tasks()) == (1, {asyncio.current_task()})
         slow.go.set()
         assert values_of(await desk.custody.recall("plan", k=2)) == [0, 1]
@@ -308,7 +384,8 @@ async def test_a_time_limit_holds_for_the_ledger_too(tmp_path: Path, monkeypatch
             assert found.notes == ("the time was over before everything was asked",)
             patch.setattr(desk.ledger, "follow", hang)
             found = await desk.custody.recall("plan", k=1, budget=budget)
-            assert (found.hits, found.status, found.head.seq) == ((), "timed_out", 0)
+            assert (found.hits, found.status, found.head) == ((), "timed_out", None)
+            assert found.notes == ("the time was over before anything of the ledger was read",)
 
 
 async def test_a_timeout_of_somebody_elses_is_an_error(tmp_path: Path) -> None:

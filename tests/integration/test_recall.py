@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock
@@ -409,6 +411,35 @@ async def test_a_filter_of_the_callers(tmp_path: Path) -> None:
         assert (await desk.custody.recall("plan", keep=is_odd)).status == "short"
 
 
+async def test_a_filter_that_answers_later_serves_nothing(tmp_path: Path) -> None:
+    """What a filter returns to be awaited is no yes, whatever it would have said."""
+    async with open_shelf(tmp_path) as (desk, _shelf):
+        await desk.written("secret")
+        later: Any = asyncio.get_running_loop().create_future
+        for keep in (lambda _: _no(_), lambda _: later()):
+            error = await error_of(desk.custody.recall("plan", keep=keep), InvalidInput)
+            assert error.field == "keep"
+
+
+async def test_a_history_has_no_claim_that_nobody_confirmed(tmp_path: Path) -> None:
+    """Neither while it waits nor once it was refused, unless claims are asked for; what was retracted is."""
+    async with open_shelf(tmp_path) as (desk, _shelf):
+        first = await desk.written("ten")
+        claim = await desk.written("quarantined", supersedes=first, provenance="claimed")
+        wrong = await desk.written("twenty", supersedes=first)
+        await desk.retract(wrong)
+
+        async def told(**more: Any) -> list[tuple[Any, str]]:
+            found = await desk.custody.recall("plan", with_history=True, **more)
+            return [(link.fact.value, link.belief.value) for link in found.hits[0].history]
+
+        assert await told() == [("ten", "believed"), ("twenty", "retracted")]
+        assert ("quarantined", "claimed") in await told(include_claimed=True)
+        await desk.retract(claim)
+        assert await told() == [("ten", "believed"), ("twenty", "retracted")]
+        assert ("quarantined", "retracted") in await told(include_claimed=True)
+
+
 # --- the call -------------------------------------------------------------------------------
 
 
@@ -419,14 +450,28 @@ async def test_which_store_is_searched(tmp_path: Path) -> None:
         await desk.written("pro")
         assert (await desk.custody.recall("plan")).store == "a"
         assert (await desk.custody.recall("plan", store="b")).hits[0].store == "b"
-        for name, problem in (("blind", "cannot be searched"), ("c", "no configured store")):
+        for name, problem in (
+            ("blind", "'blind' cannot be searched; a, b can be searched"),
+            ("c", "'c' is no configured store; a, b can be searched"),
+        ):
             assert problem in str(await error_of(desk.custody.recall("plan", store=name), InvalidInput))
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(stores[1], "search", AsyncMock(side_effect=RuntimeError("canary")))
             error = await error_of(desk.custody.recall("plan"), StoreUnavailable)
         assert "canary" not in repr(error.to_dict())
     async with open_desk(tmp_path / "..", stores=stores[:1]) as desk:
-        assert "can be searched" in str(await error_of(desk.custody.recall("plan"), InvalidInput))
+        assert "none of blind can be searched" in str(
+            await error_of(desk.custody.recall("plan"), InvalidInput)
+        )
+
+
+async def _no(_: Any) -> bool:
+    return False
+
+
+class _Asynchronous:
+    async def __call__(self, _: Any) -> bool:
+        return False
 
 
 @pytest.mark.parametrize(
@@ -446,10 +491,18 @@ async def test_which_store_is_searched(tmp_path: Path) -> None:
         ("store", {"store": ["a"]}),
         ("unlabelled", {"unlabelled": "hide"}),
         ("keep", {"keep": "all"}),
+        ("keep", {"keep": AsyncMock(return_value=False)}),
+        ("keep", {"keep": _no}),
+        ("keep", {"keep": partial(_no)}),
+        ("keep", {"keep": _Asynchronous()}),
+        ("include_claimed", {"include_claimed": "no"}),
+        ("with_history", {"with_history": 0}),
         ("budget", {"budget": 100}),
         ("budget.characters", {"budget": Budget(characters=0)}),
         ("budget.per_fact", {"budget": Budget(per_fact=True)}),
+        ("budget.per_fact", {"budget": Budget(per_fact=1)}),
         ("budget.seconds", {"budget": Budget(seconds=0)}),
+        ("budget.seconds", {"budget": Budget(seconds=10**400)}),
         ("budget.seconds", {"budget": Budget(seconds=float("nan"))}),
         ("budget.seconds", {"budget": Budget(seconds="5")}),  # type: ignore[arg-type]  # that is the point
     ],
@@ -490,7 +543,7 @@ def test_the_same_without_await(tmp_path: Path) -> None:
         none = custody.recall(
             "drink",
             valid_at=found.valid_at,
-            tx_at=found.head.tx_time,
+            tx_at=found.head and found.head.tx_time,
             include_claimed=True,
             unlabelled="show",
             keep=lambda fact: fact.space != "user:1",

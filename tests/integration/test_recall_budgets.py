@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from custody_sync.ledger.answers import NO_EVENT
 from custody_sync.ledger.questions import Instants
 from custody_sync.model import Entry, Fact
-from custody_sync.recall import MARK, Question, Recall, Served, Sifted
+from custody_sync.recall import MARK, Question, Recall, Sifted
 from custody_sync.recalled import Budget
+from custody_sync.served import Served
 from custody_sync.testing import ManualClock
 
 LONG = "the plan of the team is described in many words"
