@@ -6,7 +6,7 @@ a new store. Each says first what it would do, and each can be stopped and run a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from custody_sync.canonical import check_name, check_reason
 from custody_sync.errors import InvalidInput
@@ -46,7 +46,7 @@ class AsyncIntake(AsyncKeeping):
         provenance: Provenance | str = Provenance.CLAIMED,
         dry_run: bool = True,
         limit: int | None = None,
-        entries: Sequence[Entry] | None = None,
+        entries: Iterable[Entry] | None = None,
         receipt_id: str | None = None,
         watch: Watch | None = None,
     ) -> AdoptResult:
@@ -63,7 +63,9 @@ class AsyncIntake(AsyncKeeping):
             provenance: `claimed`, or `attested` where you vouch for what the store holds.
             dry_run: only say what would be done.
             limit: the most entries to adopt.
-            entries: only these, as the store just showed them with their texts; it is then not listed.
+            entries: only these, as this store just showed them with their texts; it is then not listed. One
+                that it does not hold is refused; where it writes no labels and cannot be asked about an
+                entry, the result is not complete and counts it as `unseen`.
             receipt_id: the caller's reference.
             watch: told how far it is.
 
@@ -86,9 +88,9 @@ class AsyncIntake(AsyncKeeping):
             mandate=mandate,
             provenance=read_provenance(provenance),
         )
-        most = check_count(limit, "limit", 1)
+        most, given = check_count(limit, "limit", 1), _read_given(entries)
         await self._check_writable(dry_run)
-        return await adopting.run(dry_run=dry_run, limit=most, watch=watch or _unwatched, entries=entries)
+        return await adopting.run(dry_run=dry_run, limit=most, watch=watch or _unwatched, entries=given)
 
     @traced("backfill")
     async def backfill(
@@ -186,6 +188,14 @@ class AsyncIntake(AsyncKeeping):
             self._proposals.check_writable()
             self._proposals.check_clock()
         await check_place(self.ledger)
+
+
+def _read_given(entries: Iterable[Entry] | None) -> Iterable[Entry] | None:
+    if entries is None:
+        return None
+    if isinstance(entries, str | bytes | dict) or not isinstance(entries, Iterable):
+        raise InvalidInput(field="entries", problem="must be entries as the store showed them")
+    return entries
 
 
 def _unwatched(step: str, done: int, of: int | None) -> None:

@@ -59,12 +59,16 @@ class AdoptResult:
     """By reason, how many entries cannot become facts."""
     refusals: tuple[Left, ...] = ()
     unlabelled: Mapping[str, int] = field(default_factory=dict)
-    """By reason, how many entries of adopted facts have no label although the store writes labels."""
+    """By reason, how many entries of adopted facts have no label although the store writes labels, or
+    another text by now."""
     without_label: tuple[Left, ...] = ()
     no_labels: str = ""
     """Why this store writes no label beside an entry that is there; empty where it does."""
     elsewhere: int = 0
     """Entries that lie in another scope than the store would give new facts of their space."""
+    unseen: int = 0
+    """Adopted entries that were given, in a store that writes no labels and could not be asked whether it
+    holds them: only the caller says that they are there."""
     spaces: Mapping[str, int] = field(default_factory=dict)
     """By space, how many facts; of more than a thousand spaces the rest under an empty name."""
     samples: tuple[Sample, ...] = ()

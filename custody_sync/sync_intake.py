@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from custody_sync.mended import AdoptResult, BackfillResult, ConfirmManyResult
 from custody_sync.model import Entry, Provenance
@@ -23,7 +23,7 @@ class Intake(Serving):
         provenance: Provenance | str = Provenance.CLAIMED,
         dry_run: bool = True,
         limit: int | None = None,
-        entries: Sequence[Entry] | None = None,
+        entries: Iterable[Entry] | None = None,
         receipt_id: str | None = None,
         watch: Watch | None = None,
     ) -> AdoptResult:

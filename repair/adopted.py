@@ -25,6 +25,7 @@ class AdoptCount:
     foreign: int = 0
     skipped: int = 0
     elsewhere: int = 0
+    unseen: int = 0
     more: bool = False
     refused: Tally = field(default_factory=Tally)
     unlabelled: Tally = field(default_factory=Tally)
@@ -60,12 +61,15 @@ class AdoptCount:
             without_label=tuple(self.unlabelled.named),
             no_labels=no_labels,
             elsewhere=self.elsewhere,
+            unseen=self.unseen,
             spaces=dict(self.spaces),
             samples=tuple(self.samples),
             more=self.more,
             stopped=self.stopped,
             dry_run=dry_run,
-            complete=not (self.stopped or self.more or self.refused.count or self.unlabelled.count),
+            complete=not (
+                self.stopped or self.more or self.refused.count or self.unlabelled.count or self.unseen
+            ),
         )
 
 

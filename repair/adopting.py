@@ -29,7 +29,15 @@ from custody_sync.faultpoints import FaultPoint
 from custody_sync.finishing import together
 from custody_sync.ledger import Assert, Ledger
 from custody_sync.mended import AdoptResult
-from custody_sync.model import MAX_SKEW, Entry, Fact, Placement, PlacementState, Provenance, Standing
+from custody_sync.model import (
+    MAX_SKEW,
+    Entry,
+    Fact,
+    Placement,
+    PlacementState,
+    Provenance,
+    Standing,
+)
 from custody_sync.placing import Placer
 from custody_sync.ports import Watch
 from custody_sync.proposing import Proposals, read_request
@@ -37,6 +45,7 @@ from custody_sync.recording import Recorder, Unrecorded
 from custody_sync.removal import Mandate
 from custody_sync.repair.adopted import AdoptCount
 from custody_sync.repair.adoption import Adoption, Mapping, NotMapped
+from custody_sync.repair.given import is_seen, read_given
 from custody_sync.repair.labelling import Labeller
 from custody_sync.repair.tally import reason_of
 from custody_sync.runtime import Runtime
@@ -57,7 +66,11 @@ ENDED = "its fact does not hold any more; repair removes it"
 PAST = "it was a fact before, which was retracted or forgotten since"
 REWRITTEN = "a validator rewrites its text, which adopting leaves as it is"
 LATER = "it would only be valid from later, and the store serves it now"
-CHANGED = "its text is not the one that was adopted"
+CHANGED = (
+    "its text is not the one that was adopted: write that as a fact which supersedes the adopted one, and "
+    "delete the entry in the store"
+)
+ABSENT = "the store does not hold it with this text"
 CIRCLES = "the listing comes back to the same entries again and again"
 
 
@@ -109,9 +122,10 @@ class Adopting:
         self._labeller = Labeller(ledger, gate, placer, runtime)
         self._limiter = asyncio.Semaphore(CONCURRENCY)
         self._count = AdoptCount()
+        self._is_given = False
 
     async def run(
-        self, *, dry_run: bool, limit: int | None, watch: Watch, entries: Sequence[Entry] | None = None
+        self, *, dry_run: bool, limit: int | None, watch: Watch, entries: Iterable[Entry] | None = None
     ) -> AdoptResult:
         """Read the store from end to end, a page at a time; what stops it leaves a result as well.
 
@@ -122,8 +136,10 @@ class Adopting:
             entries: only these, as the store showed them; it is then not listed.
         """
         count, circle = self._count, Circle()
+        self._is_given = entries is not None
+        given = None if entries is None else self._take_given(entries)
         try:
-            async with aclosing(self._pages(entries)) as pages:
+            async with aclosing(self._pages(given)) as pages:
                 async for page in pages:
                     if circle.length_in(page) is not None:
                         count.stopped = CIRCLES
@@ -149,6 +165,13 @@ class Adopting:
             return
         for first in range(0, len(entries), PAGE):
             yield read_texts(entries[first : first + PAGE], self._gate.name)
+
+    def _take_given(self, entries: Iterable[Entry]) -> list[Entry]:
+        given, refused = read_given(entries, self._gate.name)
+        for row, reason in refused:
+            self._count.scanned += 1
+            self._refuse(row, reason)
+        return given
 
     def _without_label(self, page: Iterable[Entry | Spoiled]) -> list[Entry]:
         """Count a page and return what has nobody's label."""
@@ -201,7 +224,7 @@ class Adopting:
 
         return await together(limited(item) for item in items)
 
-    def _refuse(self, entry: Entry, reason: str) -> None:
+    def _refuse(self, entry: Entry | Spoiled, reason: str) -> None:
         self._count.refused.add(reason, external_id=entry.external_id)
 
     # --- what an entry is to become ---------------------------------------------------------
@@ -293,9 +316,16 @@ class Adopting:
 
     async def _adopt(self, one: Proposed, dry_run: bool) -> None:
         entry, fact = one.entry, one.fact
+        # What was listed was seen, and what gets a label is seen then.
+        must_ask = self._is_given and self._labeller.unable
+        seen = not must_ask or await is_seen(self._gate, entry, fact.fact_id, self._ledger.ledger_id)
+        if seen is False:
+            self._refuse(entry, ABSENT)
+            return
         if not dry_run and not await self._record(one):
             return
         self._count.take(entry, fact)
+        self._count.unseen += seen is None
         self._count.elsewhere += self._lies_elsewhere(entry, fact)
         if self._labeller.unable:
             return
@@ -340,9 +370,9 @@ class Adopting:
         return scope is not None and scope != entry.scope
 
     async def _label_again(self, entry: Entry, fact: Fact, dry_run: bool) -> None:
-        """Label what an earlier run has put on record, if it is still what it was."""
+        """Label what an earlier run has put on record; what is not what it was any more is named."""
         self._count.adopted_before += 1
-        if self._labeller.unable:
+        if self._labeller.unable and entry.text in (None, fact.text):
             return
         rows = await self._ledger.placements(fact.fact_id)
         (row,) = [row for row in rows if (row.store, row.external_id) == (self._gate.name, entry.external_id)]

@@ -16,9 +16,10 @@ from custody_sync import errors
 from custody_sync.faultpoints import FaultPoint
 from custody_sync.ledger import Repair
 from custody_sync.model import Capability, Entry, Fact, Limits, Provenance
+from custody_sync.repair.adopting import ABSENT, CHANGED, REMOVED
 from custody_sync.repair.adopting import LATER as AHEAD
-from custody_sync.repair.adopting import REMOVED
 from custody_sync.repair.adoption import Adoption
+from custody_sync.repair.given import ELSEWHERE, UNLIKE
 from custody_sync.testing import MemoryStore
 
 COFFEE = "Ada drinks her coffee black"
@@ -270,7 +271,7 @@ async def test_a_text_that_changes_before_the_label(desk: Desk) -> None:
     assert store.snapshot()[key].fact_id is None
     store.relabel = relabel  # type: ignore[method-assign]
     again = await adopt(desk)
-    assert again.unlabelled == {"its text is not the one that was adopted": 1}
+    assert again.unlabelled == {CHANGED: 1}
 
 
 async def test_an_entry_that_goes_before_the_label(desk: Desk) -> None:
@@ -458,3 +459,79 @@ async def test_given_entries_need_no_listing(tmp_path: Path) -> None:
         assert (result.adopted, sum(result.refused.values())) == (1, 1)
         assert (await adopt(desk, entries=[])).scanned == 0
         await error_of(adopt(desk), errors.InvalidInput)
+
+
+@pytest.fixture
+async def plain(tmp_path: Path) -> AsyncIterator[Desk]:
+    """A desk whose store writes no labels."""
+    stores = [MemoryStore("old", without=[Capability.RELABEL])]
+    async with open_desk(tmp_path, stores=stores) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("provenance", ["claimed", "attested"])
+async def test_a_text_that_changes_where_no_labels_are(plain: Desk, provenance: str) -> None:
+    """Who is told to run adopt is told by it what is wrong, and what to do; what is as it was is done."""
+    keys = fill(plain, 2)
+    store = plain.stores["old"]
+    await adopt(plain, provenance=provenance)
+    assert (await adopt(plain)).complete
+    store._held[keys[0]] = replace(store._held[keys[0]], text="she takes milk now")
+    for dry_run in (True, False):
+        again = await adopt(plain, dry_run=dry_run)
+        assert (again.adopted, again.adopted_before, again.unlabelled) == (0, 2, {CHANGED: 1})
+        assert [left.external_id for left in again.without_label] == keys[:1]
+        assert not again.complete
+
+
+async def test_what_was_forgotten_and_comes_back_is_shown_to_nobody(plain: Desk) -> None:
+    """A store restored from a backup serves it without a label; the ledger knows it all the same."""
+    keys = fill(plain, 2)
+    store = plain.stores["old"]
+    backup = dict(store._held)
+    await adopt(plain, provenance="attested")
+    now = plain.clock.now()
+    for fact, identity in zip(await plain.ledger.as_of(limit=2), (False, True), strict=True):
+        done = await plain.custody.forget(fact.fact_id, actor=ACTOR, reason="asked", identity=identity)
+        assert done.complete
+    plain.clock.advance(LATER)
+    store._held |= backup
+    for asked in ({}, {"tx_at": now}, {"valid_at": now}):
+        found = await plain.custody.recall(COFFEE, unlabelled="show", **asked)
+        assert (found.hits, found.unlabelled, sum(found.dropped.values())) == ((), (), len(keys))
+        assert not any("adopt" in note for note in found.notes)
+
+
+async def test_given_entries_are_the_stores_own_and_count_once(desk: Desk) -> None:
+    """One of another store, or two that contradict each other, would put on record what nobody showed."""
+    keys = fill(desk, 3)
+    one, two, three = (desk.stores["old"].snapshot()[key] for key in keys)
+    given = [one, one, replace(two, store="new"), three, replace(three, text="forged")]
+    for dry_run in (True, False):
+        result = await adopt(desk, entries=iter(given), dry_run=dry_run)
+        assert (result.scanned, result.adopted, result.complete) == (3, 1, False)
+        assert result.refused == {ELSEWHERE: 1, UNLIKE: 1}
+    assert (await adopt(desk, entries={one, two})).adopted == 1
+
+
+@pytest.mark.parametrize("entries", ["abc", b"abc", {"a": 1}, 7])
+async def test_what_holds_no_entries_is_refused(desk: Desk, entries: Any) -> None:
+    """In a sentence, before anything is done."""
+    assert "entries" in str(await error_of(adopt(desk, entries=entries), errors.InvalidInput))
+    assert await desk.untouched()
+
+
+async def test_given_entries_are_seen_before_they_are_believed(tmp_path: Path) -> None:
+    """Where no label shows that they are there, the store is asked; if it cannot be, the result says so."""
+    blind = [Capability.RELABEL, Capability.VERIFY_DELETED, Capability.LIST_ENTRIES]
+    stores = [MemoryStore("plain", without=blind[:1]), MemoryStore("blind", without=blind)]
+    async with open_desk(tmp_path, stores=stores) as desk:
+        for name in ("plain", "blind"):
+            desk.stores[name].put_raw("as it is")
+            desk.stores[name].put_raw("as it was")
+        one, two = desk.stores["plain"].snapshot().values()
+        result = await adopt(desk, "plain", space="org", entries=[one, replace(two, text="forged")])
+        assert (result.adopted, result.refused, result.unseen) == (1, {ABSENT: 1}, 0)
+        assert [fact.text for fact in await facts(desk)] == ["as it is"]
+        result = await adopt(desk, "blind", space="org", entries=desk.stores["blind"].snapshot().values())
+        assert (result.adopted, result.unseen, result.complete) == (2, 2, False)
