@@ -19,6 +19,7 @@ from custody_sync.cli.options import (
     provenance,
 )
 from custody_sync.cli.output import Output
+from custody_sync.cli.sentences import counted
 from custody_sync.cli.session import open_custody, run
 from custody_sync.errors import InvalidInput
 from custody_sync.mended import AdoptResult, Left
@@ -122,7 +123,8 @@ def _status(result: AdoptResult) -> int:
 
 def _show(output: Output, result: AdoptResult, trusted: Provenance) -> None:
     would = "would become" if result.dry_run else "became"
-    output.line(f"{result.adopted} of {result.scanned} entries in {result.store} {would} facts.")
+    entries, facts = counted(result.scanned, "entry", "entries"), "a fact" if result.adopted == 1 else "facts"
+    output.line(f"{result.adopted} of {entries} in {result.store} {would} {facts}.")
     output.pairs(
         [
             ("adopted before", result.adopted_before or None),
@@ -149,9 +151,10 @@ def _remark(output: Output, result: AdoptResult, trusted: Provenance) -> None:
     if result.no_labels and result.adopted:
         output.note(f"No labels are written in {result.store}: {result.no_labels}.")
     if result.elsewhere:
+        lie = counted(result.elsewhere, "entry lies", "entries lie")
         output.note(
-            f"{result.elsewhere} entries lie in another scope than new facts of their space would; a search "
-            "in that space does not find them. Choose --space so that the store's scope follows from it."
+            f"{lie} in another scope than new facts of their space would; a search in that space finds "
+            "nothing of that. Choose --space so that the store's scope follows from it."
         )
     if result.more:
         output.note("More is left because of --limit; run it again.")

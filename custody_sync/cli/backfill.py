@@ -19,6 +19,7 @@ from custody_sync.cli.options import (
     actor_of,
 )
 from custody_sync.cli.output import Output
+from custody_sync.cli.sentences import counted
 from custody_sync.cli.session import open_custody, run
 from custody_sync.mended import BackfillResult
 from custody_sync.settings import load_settings
@@ -78,15 +79,17 @@ def _status(result: BackfillResult) -> int:
 
 
 def _show(output: Output, result: BackfillResult) -> None:
-    done = "would be put" if result.dry_run else "were put"
-    lacking = f"More than {result.lacking}" if result.more else str(result.lacking)
-    output.line(f"{lacking} facts were not in {result.store}; {result.placed} {done}.")
+    done = "would be put" if result.dry_run else "was put" if result.placed == 1 else "were put"
+    lacking = counted(result.lacking, "fact was", "facts were")
+    of = f"More than {lacking}" if result.more else lacking
+    output.line(f"{of} not in {result.store}; {result.placed} {done}.")
     if result.placed_elsewhere:
-        output.line(f"{result.placed_elsewhere} were placed or ended by others meanwhile.")
+        output.line(f"{counted(result.placed_elsewhere, 'was', 'were')} placed or ended by others meanwhile.")
     show_left(output, "still missing", result.refused, result.refusals)
     if result.left:
         facts = ", ".join(result.leftovers[:SHOWN])
-        output.note(f"{result.left} tries may have left an entry ({facts}); run custody-sync repair.")
+        tries = counted(result.left, "try", "tries")
+        output.note(f"{tries} may have left an entry ({facts}); run custody-sync repair.")
     if result.more:
         output.note("More is left because of --limit; run it again.")
     if result.stopped is not None:

@@ -61,8 +61,13 @@ def card(
 def _show(output: Output, card: Card) -> None:
     output.line(f"{card.subject} {card.predicate} in {card.space}")
     current, *others = card.current or (None,)
-    also = [("and", _told(fact)) for fact in others]
-    output.pairs([("current", _told(current)), *also, ("original", _told(card.original))])
+    output.pairs(
+        [
+            *_told("current", current),
+            *(pair for fact in others for pair in _told("and", fact)),
+            *_told("original", card.original),
+        ]
+    )
     output.table(
         "chain, oldest first",
         (
@@ -95,12 +100,11 @@ def _show(output: Output, card: Card) -> None:
     )
 
 
-def _told(fact: Fact | None) -> str:
-    return (
-        "nothing"
-        if fact is None
-        else f"{_value(fact)} (since {fact.valid_from.date().isoformat()}, {fact.fact_id})"
-    )
+def _told(name: str, fact: Fact | None) -> list[tuple[str, str]]:
+    """Return what a fact says, and its id on a line of its own: no terminal breaks it there."""
+    if fact is None:
+        return [(name, "nothing")]
+    return [(name, f"{_value(fact)} (since {fact.valid_from.date().isoformat()})"), ("fact", fact.fact_id)]
 
 
 def _value(fact: Fact) -> str:

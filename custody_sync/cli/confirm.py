@@ -18,6 +18,7 @@ from custody_sync.cli.options import (
     actor_of,
 )
 from custody_sync.cli.output import Output
+from custody_sync.cli.sentences import counted
 from custody_sync.cli.session import open_custody, run
 from custody_sync.cli.write import show_write
 from custody_sync.errors import InvalidInput
@@ -98,10 +99,11 @@ def _status(result: ConfirmManyResult) -> int:
 
 
 def _show(output: Output, result: ConfirmManyResult) -> None:
-    done = "would be confirmed" if result.dry_run else "were confirmed"
-    output.line(f"{result.confirmed} of {result.claimed} claims {done}.")
+    done = "would be" if result.dry_run else "was" if result.confirmed == 1 else "were"
+    output.line(f"{result.confirmed} of {counted(result.claimed, 'claim', 'claims')} {done} confirmed.")
     if result.unfinished:
-        output.note(f"{result.unfinished} of them are not yet right in every store; run repair.")
+        are = counted(result.unfinished, "of them is", "of them are")
+        output.note(f"{are} not yet right in every store, or not seen there; run repair, then reconcile.")
     show_left(output, "not confirmed", result.refused, result.refusals)
     if result.stopped is not None:
         output.note(f"It ended early ({result.stopped}); run it again.")

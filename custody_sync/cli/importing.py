@@ -14,7 +14,7 @@ import typer
 from custody_sync.cli.lines import Identity, Line, read_lines
 from custody_sync.cli.options import ActorOption, ConfigOption, JsonOption, LedgerOption, provenance
 from custody_sync.cli.output import Output
-from custody_sync.cli.sentences import sentence, told
+from custody_sync.cli.sentences import ended, sentence, told
 from custody_sync.cli.session import open_custody, run
 from custody_sync.coordinator import AsyncCoordinator
 from custody_sync.errors import CustodyError, Forgotten, IdempotencyConflict, InvalidInput, LedgerError
@@ -157,6 +157,9 @@ def _about(line: Line, error: CustodyError) -> str:
     """Word a line's error in terms of the file: whoever wrote it knows refs, not idempotency keys."""
     if isinstance(error, Forgotten):
         return f"{sentence(error)} The line was not written again; take it out of the file."
+    if isinstance(error, InvalidInput):
+        # What is wrong is a field of the line, not an option.
+        return ended(str(error))
     if not isinstance(error, IdempotencyConflict) or line.identity is Identity.KEY:
         return sentence(error)
     if line.identity is Identity.REF:

@@ -10,11 +10,12 @@ from custody_sync.cli.options import ConfigOption, JsonOption, LedgerOption, ins
 from custody_sync.cli.output import Output
 from custody_sync.cli.read import shown_value
 from custody_sync.cli.session import Custody, open_custody, run
+from custody_sync.errors import InvalidInput
 from custody_sync.recall import Unlabelled
 from custody_sync.recalled import Budget, RecallResult, RecallStatus
 from custody_sync.settings import load_settings
 
-PARTIAL = 3
+NOTHING, PARTIAL = 1, 3
 _CUT_SHORT = (RecallStatus.TIMED_OUT, RecallStatus.BUDGET_TOO_SMALL)
 
 
@@ -36,7 +37,10 @@ def recall(
         typer.Option("--store", metavar="NAME", help="Search this store; otherwise the first that can be."),
     ] = None,
     history: Annotated[
-        bool, typer.Option("--history", help="Each fact with the chain of those it corrected.")
+        bool,
+        typer.Option(
+            "--history", help="Each fact with the chain of those it corrected; claims only with --claimed."
+        ),
     ] = False,
     claimed: Annotated[
         bool, typer.Option("--claimed", help="Also adopted facts that wait for a confirmation.")
@@ -56,12 +60,20 @@ def recall(
     per_fact: Annotated[
         int | None,
         typer.Option(
-            "--per-fact", metavar="N", min=1, help="Cut each text to so many; a correction is never cut."
+            "--per-fact",
+            metavar="N",
+            min=2,
+            help="Cut each text to so many, at least 2; a correction is never cut.",
         ),
     ] = None,
     seconds: Annotated[
         float | None,
-        typer.Option("--seconds", metavar="N", help="Return what is known after so many seconds."),
+        typer.Option(
+            "--seconds",
+            metavar="N",
+            help="Return what is known after so many seconds; at exit a client that cannot be interrupted is "
+            "waited for.",
+        ),
     ] = None,
     config: ConfigOption = None,
     ledger: LedgerOption = None,
@@ -70,7 +82,8 @@ def recall(
     """Search a store and show what the ledger believes of what it serves, with the ledger's texts.
 
     What was forgotten, retracted or superseded is left out, whatever the store still has, and counted.
-    Ends with 3 where the time was over, or a correction did not fit into --chars.
+    Ends with 1 where no fact was found, and with 3 where the time was over or --chars had no room for
+    a correction, or for anything. That a store served less than the ledger has is said, and ends with 0.
     """
 
     async def work(output: Output) -> int:
@@ -79,6 +92,9 @@ def recall(
         # Whether it is one is checked where it is used.
         policy = cast(Unlabelled, unlabelled)
         async with open_custody(settings, output) as custody:
+            if not custody.stores:
+                problem = "none is configured to be searched; factory in custody.toml names them"
+                raise InvalidInput(field="store", problem=problem)
             found = await custody.coordinator.recall(
                 query,
                 k=k,
@@ -93,9 +109,17 @@ def recall(
             )
             _document(output, custody, found)
         _show(output, found)
-        return PARTIAL if found.status in _CUT_SHORT else 0
+        return _status(found)
 
     return run(work, json=json)
+
+
+def _status(found: RecallResult) -> int:
+    if found.status in _CUT_SHORT:
+        return PARTIAL
+    if found.hits:
+        return 0
+    return PARTIAL if found.status is RecallStatus.BUDGET_SPENT else NOTHING
 
 
 def _document(output: Output, custody: Custody, found: RecallResult) -> None:
@@ -164,14 +188,13 @@ def _show(output: Output, found: RecallResult) -> None:
         )
     for said in found.notes:
         output.note(f"{found.store}: {said}.")
-    if found.status is not RecallStatus.FULL:
+    if found.status in _SENTENCES:
         output.note(_SENTENCES[found.status])
 
 
+# A recall's own notes say the rest.
 _SENTENCES = {
     RecallStatus.EXHAUSTED: "That is all there is.",
-    RecallStatus.SHORT: "There may be more that the store did not serve.",
-    RecallStatus.TIMED_OUT: "The time was over; there may be more.",
     RecallStatus.BUDGET_SPENT: "There was no room for more: --chars.",
     RecallStatus.BUDGET_TOO_SMALL: "A correction did not fit, and nothing was put in its place: --chars.",
 }

@@ -25,6 +25,7 @@ from custody_sync.cli.options import (
     instant,
 )
 from custody_sync.cli.output import Output
+from custody_sync.cli.sentences import counted
 from custody_sync.cli.session import open_custody, run
 from custody_sync.mended import Difference, Drift, Mended, ReconcileResult
 from custody_sync.settings import load_settings
@@ -135,7 +136,8 @@ def _show(output: Output, result: ReconcileResult) -> None:
     if more:
         output.line(f"{more} more are counted and not named.")
     for store, count in sorted(result.uncompared.items()):
-        output.note(f"{store}: {count} entries were compared without their text, which it does not show.")
+        were = counted(count, "entry was", "entries were")
+        output.note(f"{store}: {were} compared without text, which it does not show.")
     for store in result.unlisted:
         output.line(f"Store {store!r} was not compared: it cannot list what it holds.")
     for sentence in (*result.notices, *result.unanswered):

@@ -30,17 +30,45 @@ _OPTIONS = {
     "all_spaces": "--all-spaces",
     "apply": "--apply",
     "before": "--before",
+    "budget.characters": "--chars",
+    "budget.per_fact": "--per-fact",
+    "budget.seconds": "--seconds",
+    "digest": "--digest",
+    "fact_id": "FACT_ID",
     "fact_ids": "FACT_ID",
     "fix": "--fix",
+    "idempotency_key": "--idempotency-key",
+    "k": "-k",
     "limit": "--limit",
     "max_puts": "--max-puts",
     "max_removals": "--max-removals",
     "plan": "--plan",
+    "predicate": "--predicate",
+    "query": "QUERY",
+    "reason": "--reason",
+    "receipt_id": "--receipt-id",
     "salvage": "--salvage",
     "since": "--since",
+    "space": "--space",
+    "spaces": "--space",
+    "store": "--store",
     "stores": "--store",
+    "subject": "--subject",
+    "supersedes": "--supersedes",
+    "unlabelled": "--unlabelled",
+    "tx_at": "--tx-at",
+    "valid_at": "--valid-at",
+    "valid_from": "--valid-from",
+    "valid_to": "--valid-to",
+    "value": "--value",
 }
 """What arguments of the library are called on the command line, where it has them as an option."""
+_PLACES = {
+    "adopt": {"store": "STORE", "stores": "STORE"},
+    "backfill": {"store": "STORE", "stores": "STORE"},
+    "card": {"subject": "SUBJECT", "predicate": "PREDICATE"},
+}
+"""By command, what it takes in a place of its own instead."""
 _ARGUMENT = re.compile(r"\bmax_(removals|puts)=")
 _INSTALL = re.compile(r"pip install 'custody-sync\[(\w+)\]'")
 _FILE = re.compile(r"(?:^|=)(?:sqlite|jsonl):///")
@@ -48,6 +76,8 @@ _FILE = re.compile(r"(?:^|=)(?:sqlite|jsonl):///")
 _PASSWORD = re.compile(r"://[^@]*:[^@]*@|://.*password", re.IGNORECASE | re.DOTALL)
 _secret: ContextVar[tuple[str, ...]] = ContextVar("secret", default=())
 """Which arguments of the command that runs are URLs with a password."""
+_command: ContextVar[str] = ContextVar("command", default="")
+"""The name of the command that runs."""
 
 
 def sentence(error: CustodyError) -> str:
@@ -59,9 +89,13 @@ def sentence(error: CustodyError) -> str:
         said = said.replace(" or Ledger.open(..., create=True)", ", or check the path")
     elif isinstance(error, MissingExtra):
         said = _INSTALL.sub(r"\g<0> (in a checkout: pip install -e '.[\1]')", said)
-    elif isinstance(error, InvalidInput) and (option := _OPTIONS.get(str(error.fields.get("field")))):
-        said = re.sub(r"^\w+:", f"{option}:", said)
+    elif isinstance(error, InvalidInput) and (option := _option(str(error.fields.get("field")))):
+        said = re.sub(r"^[\w.]+:", f"{option}:", said)
     return ended(said)
+
+
+def _option(field: str) -> str | None:
+    return _PLACES.get(_command.get(), {}).get(field, _OPTIONS.get(field))
 
 
 def ended(said: str) -> str:
@@ -69,6 +103,11 @@ def ended(said: str) -> str:
     if said.endswith(("?", "!", "...", "…")):
         return said
     return f"{said.rstrip('.')}."
+
+
+def counted(count: int, one: str, many: str) -> str:
+    """Return a count with its noun, such as `1 fact` and `2 facts`."""
+    return f"{count} {one if count == 1 else many}"
 
 
 def discreet(said: Any, args: Sequence[str]) -> Any:
@@ -88,13 +127,15 @@ def discreet(said: Any, args: Sequence[str]) -> Any:
 
 
 @contextmanager
-def keeping_passwords(args: Sequence[str]) -> Iterator[None]:
-    """Let `without_passwords` know a command line while its command runs."""
-    token = _secret.set(tuple(arg for arg in args if _PASSWORD.search(arg)))
+def speaking_of(args: Sequence[str]) -> Iterator[None]:
+    """Let `sentence` and `without_passwords` know a command line while its command runs."""
+    command = _command.set(next((arg for arg in args if not arg.startswith("-")), ""))
+    secret = _secret.set(tuple(arg for arg in args if _PASSWORD.search(arg)))
     try:
         yield
     finally:
-        _secret.reset(token)
+        _secret.reset(secret)
+        _command.reset(command)
 
 
 def without_passwords(said: Any) -> Any:

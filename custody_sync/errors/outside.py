@@ -42,7 +42,7 @@ class NoProof(StoreError):
 
 
 class UnlabelledEntries(StoreError, Terminal):
-    """store {store!r} served {count} entries that the ledger has no fact for; adopt them, or let recall drop them."""
+    """store {store!r} served entries that the ledger has no fact for ({count}); run adopt, or let recall drop them."""
 
     code = "unlabelled_entries"
     exit_code = 4

@@ -86,7 +86,7 @@ def test_a_function_that_maps(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None
     for wrong in ((), ("--space", "org", "--map", "a:b"), ("--map", "mapping_of_this_test:number")):
         cli("adopt", "alpha", *wrong, status=2)
     cli("adopt", "gamma", "--space", "org", status=2)
-    assert "alpha, beta are" in cli.stderr
+    assert "STORE: 'gamma' is not configured here; alpha, beta are" in cli.stderr
 
 
 def test_what_is_left_exits_with_3(cli: Cli) -> None:
@@ -106,7 +106,7 @@ def test_a_store_that_came_later(cli: Cli) -> None:
     assert "3 facts were not in gamma; 3 would be put." in cli("backfill", "gamma", status=1)
     assert cli.stores[2].snapshot() == {}
     shown = cli("backfill", "gamma", "--limit", "1", "--apply", status=3)
-    assert "More than 1 facts were not in gamma; 1 were put." in shown
+    assert "More than 1 fact was not in gamma; 1 was put." in shown
     assert "More is left because of --limit" in cli.stderr
     assert "2 were put" in cli("backfill", "gamma", "--apply")
     assert len(cli.stores[2].snapshot()) == 3

@@ -52,7 +52,9 @@ def test_the_document(told: Cli) -> None:
     assert found["ledger_id"]
     assert found["dropped"]["repeated"] == 1
     assert [entry["text"] for entry in found["unlabelled"]] == ["acct:42 from elsewhere"]
-    before = told.json("recall", "acct:42 plan", "--tx-at", "2020-01-01", "--valid-at", "2020-01-01")
+    before = told.json(
+        "recall", "acct:42 plan", "--tx-at", "2020-01-01", "--valid-at", "2020-01-01", status=1
+    )
     assert (before["hits"], before["valid_at"]) == ([], "2020-01-01T00:00:00.000000Z")
 
 
@@ -71,7 +73,8 @@ def test_exit_codes(told: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     ):  # fmt: skip
         assert told.json("recall", *wrong, status=2)["error"]["message"].count("\n") == 0
     assert told.json("recall", "acct:42", "--space", "org", "--space", "user:1")["hits"]
-    assert told.json("recall", "acct:42", "--space", "user:1")["hits"] == []
+    assert told.json("recall", "acct:42", "--space", "user:1", status=1)["hits"] == []
+    assert told.json("recall", "plan", "--per-fact", "2", "--chars", "1", status=3)["hits"] == []
 
     async def hang(*_: object) -> None:
         await asyncio.Event().wait()
@@ -79,15 +82,53 @@ def test_exit_codes(told: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(told.stores[0], "search", hang)
         late = told.json("recall", "plan", "--seconds", "0.01", status=3)
-        assert (late["status"], late["head"]["seq"], late["complete"]) == ("timed_out", 0, False)
+        assert (late["status"], late["head"], late["complete"]) == ("timed_out", None, False)
+        assert late["notes"] == ["the time was over before anything of the ledger was read"]
+        told("recall", "plan", "--seconds", "0.01", status=3)
+        assert told.stderr.count("the time was over") + told.stderr.count("The time was over") == 1
     told.stores[0].faults.refuse("search")
     assert told.json("recall", "plan", status=3)["error"]["store"] == "alpha"
+
+
+def test_a_store_that_serves_less_than_the_ledger_has(cli: Cli) -> None:
+    """With facts it is done, with none it is a finding; what tells more is named, and said once."""
+    cli.write("pro")
+    cli.stores.insert(0, MemoryStore("late"))
+    assert cli.json("recall", "plan", status=1)["status"] == "short"
+    cli("recall", "plan", status=1)
+    assert cli.stderr.count("the ledger has more facts here") == 1
+    assert "reconcile" in cli.stderr
+    assert "backfill" in cli.stderr
+    assert "There may be more" not in cli.stderr
+    cli.write("acme", "--supersedes", cli.json("read")["facts"][0]["fact_id"])
+    cli.write("free", "--space", "user:1")
+    assert cli.json("recall", "plan", "-k", "2", "--store", "late")["status"] == "full"
+    cli.write("seats", "--space", "user:2")
+    cli.stores.insert(0, MemoryStore("later"))
+    cli.write("five", "--space", "user:3")
+    assert cli.json("recall", "plan", "--store", "later")["status"] == "short"
+
+
+@pytest.mark.parametrize(
+    ("option", "given"),
+    [("--space", " "), ("--seconds", "0"), ("-k", "1001"), ("--unlabelled", "hide"), ("--valid-at", "soon")],
+)
+def test_a_wrong_option_is_named_as_it_was_typed(cli: Cli, option: str, given: str) -> None:
+    """Not the argument of Python."""
+    said = cli.json("recall", "plan", option, given, status=2)["error"]["message"]
+    assert said.startswith(f"{option}: ")
 
 
 def test_without_a_store_and_without_a_ledger(cli: Cli) -> None:
     """One sentence: there is nothing to search, or no ledger to ask."""
     cli.stores = [MemoryStore("alpha", without=["search"])]
-    assert "searched" in cli.json("recall", "plan", status=2)["error"]["message"]
+    assert "none of alpha can be searched" in cli.json("recall", "plan", status=2)["error"]["message"]
+    cli.stores = []
+    none = cli.json("recall", "plan", status=2)["error"]["message"]
+    assert none == "--store: none is configured to be searched; factory in custody.toml names them."
+    cli.stores = [MemoryStore("alpha"), MemoryStore("beta")]
+    wrong = cli.json("recall", "plan", "--store", "nope", status=2)["error"]["message"]
+    assert wrong == "--store: 'nope' is no configured store; alpha, beta can be searched."
     missing = cli.json("recall", "plan", "--ledger", "sqlite:///missing.db", status=5)
     assert missing["error"]["code"] == "ledger_not_found"
     assert not (cli.folder / Path("missing.db")).exists()
