@@ -6,6 +6,7 @@ import copy
 import math
 import numbers
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -16,6 +17,7 @@ Id: TypeAlias = "str | int | UUID"
 
 _TEXT, _INT, _UUID = "str:", "int:", "uuid:"
 _TAKEN = (_TEXT, _INT, _UUID, ERASED_ID)
+_TYPES = {_INT: "int", _UUID: "UUID", _TEXT: "str"}
 _KINDS = {"text": str, "score": numbers.Real, "metadata": Mapping}
 _SHAPE = "give wrap a read= that makes Found(id, text, score, metadata) of one"
 
@@ -50,34 +52,61 @@ class Ids:
     def __init__(self, store: str, kind: Callable[[str], Id] | None = None) -> None:
         self._store = store
         self._kind = kind
+        self.agree = False
+        """Whether a search was seen to show an entry under the very id that it was given."""
 
     def write(self, given: object) -> str:
         """Return an id as text.
 
         Raises:
-            InvalidStore: it is no text, whole number or UUID, or an empty text.
+            InvalidStore: it is no text, whole number or UUID, or an empty text; or no id can be made of it.
         """
-        if isinstance(given, str) and given:
-            tagged = self._kind is None and given.startswith(_TAKEN)
+        one = given if self._kind is None else self._made(given)
+        if isinstance(one, str) and one:
             # Joined, since a driver's own kind of text would not stay what it is in a ledger.
-            return f"{_TEXT}{given}" if tagged else "".join(given)
-        if isinstance(given, UUID):
-            return str(given) if self._kind else f"{_UUID}{given}"
-        if isinstance(given, numbers.Integral) and not isinstance(given, bool):
-            return str(int(given)) if self._kind else f"{_INT}{int(given)}"
-        problem = f"an id must be a text that is not empty, an int or a UUID, not {_named(given)}; {_SHAPE}"
+            return f"{_TEXT}{one}" if one.startswith(_TAKEN) else "".join(one)
+        if isinstance(one, UUID):
+            return f"{_UUID}{one}"
+        if isinstance(one, numbers.Integral) and not isinstance(one, bool):
+            return f"{_INT}{int(one)}"
+        problem = f"an id must be a text that is not empty, an int or a UUID, not {_named(one)}; {_SHAPE}"
         raise InvalidStore(store=self._store, problem=problem)
+
+    def _made(self, given: object) -> object:
+        """Return what `ids=` makes of an id; what is none stays what it is, and is refused as that."""
+        is_id = isinstance(given, str | UUID | numbers.Integral) and not isinstance(given, bool)
+        if self._kind is None or not is_id or given == "":
+            return given
+        with suppress(Exception):  # It would quote the id.
+            return self._kind("".join(given) if isinstance(given, str) else str(given))
+        raise InvalidStore(store=self._store, problem="ids= makes no id of one that its callables gave")
 
     def read(self, external_id: str) -> Id:
         """Return an id in its owner's type."""
-        if self._kind is not None:
-            return self._kind(external_id)
         tag, _, rest = external_id.partition(":")
         if external_id.startswith(_INT):
             return int(rest)
         if external_id.startswith(_UUID):
             return UUID(rest)
         return rest if f"{tag}:" == _TEXT else external_id
+
+    def is_alike(self, one: str, other: str) -> bool:
+        """Tell whether two ids in the ledger's form are the same text in two types, as 7 and "7" are."""
+        return one != other and _bare(one) == _bare(other)
+
+    def alike(self, placed: str) -> InvalidStore:
+        """Say that an entry is shown under an id of another type than the one it was placed under."""
+        gave = next((kind for tag, kind in _TYPES.items() if placed.startswith(tag)), "str")
+        problem = (
+            "it shows entries under ids of another type than add gave them, so that what is live looks like "
+            f"what is left over; say ids={gave}"
+        )
+        return InvalidStore(store=self._store, problem=problem)
+
+
+def _bare(external_id: str) -> str:
+    tag = next((tag for tag in _TYPES if external_id.startswith(tag)), "")
+    return external_id.removeprefix(tag).casefold()
 
 
 class Results:

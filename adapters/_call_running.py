@@ -57,7 +57,8 @@ class Running:
             return await self._carry_out(call, finish, most, nothing)
         except CustodyError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
+            # An exit out of a task would end the loop, and with it what everybody else waits for.
             failure = self._failure(operation, error)
         raise failure from None
 
@@ -105,6 +106,11 @@ class Running:
             except StopIteration:
                 # No future takes it, so that whoever waits for one would wait for ever.
                 cause = StopIteration.__name__
+            except Exception:
+                raise
+            except BaseException as error:
+                # Out of a task it would end the loop, and with it what everybody else waits for.
+                cause = type(error).__name__
             raise StoreUnavailable(store=self._store, operation="call", cause=cause)
 
         given, is_to_come = whole() if is_async(call) else await self._threads.run(whole)
@@ -115,8 +121,8 @@ class Running:
             given = await _awaited(given, nothing)
         return finish(await _several(given, most) if isinstance(given, AsyncIterable) else given)
 
-    def _failure(self, operation: str, error: Exception) -> CustodyError:
-        if status_of(error) is not None:
+    def _failure(self, operation: str, error: BaseException) -> CustodyError:
+        if isinstance(error, Exception) and status_of(error) is not None:
             return failure_of(self._store, operation, error)
         return StoreUnavailable(store=self._store, operation=operation, cause=describe(error))
 

@@ -10,6 +10,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from custody_sync.errors import InvalidInput, InvalidStore, MissingExtra
+from custody_sync.model import Entry
 
 T = TypeVar("T")
 
@@ -36,6 +37,18 @@ class WorkerThreads:
         """Run a call in a thread and return what it returned."""
         context = contextvars.copy_context()
         return await asyncio.wrap_future(self._executor.submit(context.run, call))
+
+
+def has_same_label(entry: Entry, shown: Entry) -> bool:
+    """Tell whether what a store shows has the very label of an entry that is asked about.
+
+    Then it is that entry, or what is left of the same put, whatever id the store shows it under. Another
+    put of the same fact has another generation, and another date.
+    """
+    if entry.fact_id is None or shown.fact_id != entry.fact_id or shown.ledger_id != entry.ledger_id:
+        return False
+    pairs = (entry.generation, shown.generation), (entry.stored_at, shown.stored_at)
+    return all(one is None or other is None or one == other for one, other in pairs)
 
 
 def vendor(module: str, *, feature: str, extra: str) -> Any:
@@ -66,4 +79,4 @@ class OneLoop:
             raise InvalidStore(store=self._store, problem=problem)
 
 
-__all__ = ["OneLoop", "WorkerThreads", "vendor"]
+__all__ = ["OneLoop", "WorkerThreads", "has_same_label", "vendor"]

@@ -12,11 +12,12 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 from custody_sync.adapters._call_results import Found, Id, Ids, Read, Results, metadata_of, value_of
 from custody_sync.adapters._call_running import Running
 from custody_sync.adapters._failures import status_of
-from custody_sync.adapters._shared import WorkerThreads
+from custody_sync.adapters._shared import WorkerThreads, has_same_label
 from custody_sync.errors import InvalidInput, InvalidStore, NoProof, StoreUnavailable
 from custody_sync.model import ERASED_ID, Capability, Entry, Fact, Hit, Label, Level, Limits, Support
 from custody_sync.ports import NO_TEXT, Whose, whose
@@ -113,7 +114,9 @@ class CallStore:
             try:
                 return [self.ids.write(part) for part in parts]
             except InvalidStore:
-                problem = f"add_gave_an_id_of_type_{type(parts[0]).__name__}"
+                odd = next((one for one in parts if not isinstance(one, str | int | UUID)), None)
+                named = "that_ids_cannot_read" if odd is None else f"of_type_{type(odd).__name__}"
+                problem = f"add_gave_an_id_{named}"
         raise StoreUnavailable(store=self.name, operation="put", cause=problem)
 
     async def delete(self, entry: Entry) -> None:
@@ -161,6 +164,14 @@ class CallStore:
             raise self._no_proof(NO_TEXT)
         return await self._is_missed(entry, is_looked_up)
 
+    def is_same_id(self, one: str, other: str) -> bool:
+        """Tell whether two external ids are one id in two types, as 7 and "7" are."""
+        return self.ids.is_alike(one, other)
+
+    def mixed_ids(self, placed: str) -> InvalidStore:
+        """Say what to do where an entry is shown under such an id, and not under the one it was given."""
+        return self.ids.alike(placed)
+
     # --- inside ----------------------------------------------------------------------------
 
     async def _asked(
@@ -195,8 +206,9 @@ class CallStore:
     async def _is_missed(self, entry: Entry, is_looked_up: bool) -> bool:
         """Search for the very text, wider while nothing but that comes back.
 
-        Its entry would be among the nearest, so it is missed once something farther is shown. A search may
-        have a limit of its own: fewer results than were asked for are an end only if a lookup missed it, too.
+        Its entry would be among the nearest, so it is missed once something farther is shown; without a
+        lookup a full answer says that only where its scores show that it is in order. A search may have a
+        limit of its own: fewer results than were asked for are an end only if a lookup missed it, too.
         """
         probe, size = entry.text or entry.fact_id or entry.external_id, _PROBE
         while True:
@@ -207,7 +219,14 @@ class CallStore:
                     if held is Whose.ANOTHER_LEDGER or held is Whose.UNKNOWN:
                         raise self._no_proof(held.value)
                     return held is Whose.REPLACED
-            if not found or not entry.text or _falls_off(found, entry.text):
+                if has_same_label(entry, self._results.entry(one)):
+                    return False
+                if one.metadata is None and self.is_same_id(self.ids.write(one.id), entry.external_id):
+                    raise self.mixed_ids(entry.external_id)
+            if not found or not entry.text:
+                return True
+            is_ranked = is_looked_up or len(found) < size or _is_sorted(found)
+            if is_ranked and _falls_off(found, entry.text):
                 return True
             if len(found) < size and is_looked_up:
                 return True
@@ -225,6 +244,13 @@ def _falls_off(found: Sequence[Found], text: str) -> bool:
         return True
     scores = [one.score for one in found if one.score is not None]
     return bool(scores) and max(scores) - min(scores) > _TIE * max(1.0, *map(abs, scores))
+
+
+def _is_sorted(found: Sequence[Found]) -> bool:
+    """Tell whether a search scores everything, from best to worst, and not all alike."""
+    scores = [one.score for one in found if one.score is not None]
+    in_order = scores in (sorted(scores), sorted(scores, reverse=True))
+    return in_order and len(scores) == len(found) and scores[0] != scores[-1]
 
 
 def _is_alike(shown: str, text: str) -> bool:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from custody_sync.adapters._langchain_calls import GROWTH, MOST, Calls, Found
 from custody_sync.adapters._langchain_reach import ListIds, Scores, Where, capabilities_of, reach_of
-from custody_sync.adapters._shared import WorkerThreads, vendor
+from custody_sync.adapters._shared import WorkerThreads, has_same_label, vendor
 from custody_sync.errors import (
     InvalidInput,
     InvalidStore,
@@ -335,7 +335,8 @@ class LangChainStore:
         return Hit(entry=self._entry(found.document), score=score)
 
     def _is(self, entry: Entry, found: Found) -> bool:
-        return self._entry(found.document).external_id == entry.external_id
+        shown = self._entry(found.document)
+        return shown.external_id == entry.external_id or has_same_label(entry, shown)
 
     def _entry(self, document: Document) -> Entry:
         """Read a document; what the store does not name by id is named by its label, else not at all."""

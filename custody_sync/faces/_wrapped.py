@@ -13,12 +13,12 @@ from uuid import UUID
 from custody_sync.adapters.calls import CallStore, Found, Id, metadata_of, value_of
 from custody_sync.canonical import check_name, check_text, check_value
 from custody_sync.coordinator import AsyncCoordinator
-from custody_sync.errors import InvalidInput
+from custody_sync.errors import InvalidInput, OnHold
 from custody_sync.faces._bridge import Work
 from custody_sync.faces._partial import tell_partial
 from custody_sync.model import FREE_TEXT_PREDICATE, Entry, Fact, Json, PlacementState
 from custody_sync.recall import Keep, Unlabelled
-from custody_sync.recalled import Budget, Recalled, RecallResult
+from custody_sync.recalled import Budget, Followed, Recalled, RecallResult
 from custody_sync.results import ForgetResult, RepairResult, WriteResult
 
 R = TypeVar("R")
@@ -30,6 +30,8 @@ log = logging.getLogger("custody_sync.faces")
 
 _DELETED = "deleted by the application"
 _SWEPT = "asked for by the application"
+_LOOKED_AT = 3
+"""So many hits of a search are held against the ids that `add` gave, until one agrees."""
 
 
 class RecallOptions(TypedDict, total=False):
@@ -105,6 +107,7 @@ class Place(Generic[R]):
 
         async def work(custody: AsyncCoordinator) -> list[Found]:
             recalled = await custody.recall(query, k=k, spaces=[self.space], keep=keep, store=self.store.name)
+            await self._refuse_mixed(custody, recalled.hits)
             tell_partial(recalled)
             return [await self._found(custody, hit) for hit in recalled.hits]
 
@@ -129,6 +132,8 @@ class Place(Generic[R]):
         async def work(custody: AsyncCoordinator) -> bool:
             facts = await self._behind(custody, ids, also_ended=True)
             _, chains = await custody.ledger.links([fact.fact_id for fact in facts if fact is not None])
+            for chain in chains:
+                await _refuse_held(custody, [link.fact for link in chain])
             done = [await self._forget(custody, [link.fact for link in chain]) for chain in chains]
             return bool(done) and all(done) and None not in facts
 
@@ -174,14 +179,35 @@ class Place(Generic[R]):
         ]
         _, followed = await custody.ledger.follow(entries, include_claimed=also_ended)
         found: dict[str | None, Fact | None] = {}
-        for one in followed:
+        for asked, one in zip(entries, followed, strict=True):
             fact = one.fact
             if fact is None and also_ended and one.owner is not None:
                 fact = await custody.ledger.get(one.owner)
-            if fact is not None and fact.space != self.space:
+            if fact is not None and (fact.space != self.space or not await self._stands(custody, one, asked)):
                 fact = None
             found[fact.fact_id if fact else None] = fact
         return list(found.values())
+
+    async def _stands(self, custody: AsyncCoordinator, one: Followed, asked: Entry) -> bool:
+        """Tell whether an id stands for its fact still: what was seen gone may be another row's by now."""
+        rows = [] if one.owner is None else await custody.ledger.placements(one.owner)
+        return any(
+            (row.store, row.external_id) == (asked.store, asked.external_id)
+            and row.state is not PlacementState.GONE
+            for row in rows
+        )
+
+    async def _refuse_mixed(self, custody: AsyncCoordinator, hits: Sequence[Recalled]) -> None:
+        """Refuse a search that shows ids in another type than `add` gave, until one agreed."""
+        ids = self.store.ids
+        for hit in hits[:_LOOKED_AT]:
+            if ids.agree:
+                return
+            rows = [row for row in await custody.ledger.placements(hit.fact_id) if row.store == hit.store]
+            ids.agree = any(row.external_id == hit.external_id for row in rows)
+            for row in rows:
+                if not ids.agree and ids.is_alike(row.external_id, hit.external_id):
+                    raise ids.alike(row.external_id)
 
     async def _found(self, custody: AsyncCoordinator, hit: Recalled) -> Found:
         """Return a hit with the ledger's text and metadata, under an id of the very fact."""
@@ -206,6 +232,20 @@ class Place(Generic[R]):
         except Exception as error:
             # What was done is recorded; the caller's own function does not make it undone.
             log.warning("on_pending raised %s", type(error).__name__)
+
+
+async def _refuse_held(custody: AsyncCoordinator, chain: Sequence[Fact]) -> None:
+    """Refuse to forget anything of a memory while a version of it is held.
+
+    Raises:
+        OnHold: one is.
+    """
+    for fact in chain:
+        if fact.seq is None or fact.forgotten:
+            continue
+        (account,) = await custody.ledger.accounts(limit=1, after=fact.seq - 1)
+        if account.holds:
+            raise OnHold(fact_id=account.fact_id, holds=list(account.holds))
 
 
 def _ids(given: Given, field: str) -> list[Id]:

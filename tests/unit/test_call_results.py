@@ -61,11 +61,29 @@ def test_a_text_of_another_kind_becomes_plain() -> None:
 
 
 def test_a_kind_makes_texts_and_numbers_one_id() -> None:
-    """With `ids=int` the 7 of one callable is the "7" of another, and is given back as 7."""
+    """With `ids=int` the 7 of one callable is the "7" of another, as without it before."""
     ids = Ids("notes", int)
-    assert ids.write(7) == ids.write("7") == "7"
-    assert ids.read("7") == 7
+    assert ids.write(7) == ids.write("7") == Ids("notes").write(7)
+    assert ids.read(ids.write("7")) == 7
     assert Ids("notes", UUID).read(Ids("notes", UUID).write(SOME)) == SOME
+
+
+def test_what_ids_cannot_read_is_not_quoted() -> None:
+    """A text that is no number is refused in a sentence without it."""
+    with pytest.raises(InvalidStore, match="ids= makes no id") as refused:
+        Ids("notes", int).write("secret")
+    assert "secret" not in repr(refused.value) + repr(refused.value.__context__)
+
+
+def test_one_id_in_two_types_is_known() -> None:
+    """7 and "7" are alike; an id and itself, or another one, are not."""
+    ids = Ids("notes")
+    seven, said = ids.write(7), ids.write("7")
+    assert ids.is_alike(seven, said)
+    assert ids.is_alike(ids.write(SOME), ids.write(str(SOME)))
+    assert not ids.is_alike(seven, seven)
+    assert not ids.is_alike(seven, ids.write("8"))
+    assert "say ids=int" in str(ids.alike(seven))
 
 
 @pytest.mark.parametrize("odd", [None, "", 1.5, True, b"7", ["7"], {"id": 7}])
