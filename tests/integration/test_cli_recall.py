@@ -69,7 +69,7 @@ def test_exit_codes(told: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     for wrong in (
         (" ",), ("plan", "-k", "0"), ("plan", "-k", "1001"), ("plan", "--space", " "),
         ("plan", "--store", "no"), ("plan", "--valid-at", "yesterday"),
-        ("plan", "--seconds", "0"), ("plan", "--unlabelled", "hide"),
+        ("plan", "--seconds", "0"), ("plan", "--unlabelled", "hide"), ("plan", "--per-fact", "1"),
     ):  # fmt: skip
         assert told.json("recall", *wrong, status=2)["error"]["message"].count("\n") == 0
     assert told.json("recall", "acct:42", "--space", "org", "--space", "user:1")["hits"]
