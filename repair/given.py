@@ -15,19 +15,22 @@ ELSEWHERE = "it is an entry of another store"
 UNLIKE = "it was given more than once, and not alike"
 
 
-def read_given(entries: Iterable[Entry], store: str) -> tuple[list[Entry], list[tuple[Entry | Spoiled, str]]]:
+def read_given(
+    entries: Iterable[object], store: str
+) -> tuple[list[Entry], list[tuple[Entry | Spoiled, str]]]:
     """Return each entry once, and apart those of another store and those that contradict each other.
 
     What is no entry at all is among the first, for whoever reads what stores show to refuse.
     """
     given: list[Any] = []
-    first: dict[tuple[object, ...], Entry] = {}
-    unlike: set[tuple[object, ...]] = set()
+    first: dict[str, Entry] = {}
+    unlike: set[str] = set()
     for entry in entries:
-        if not isinstance(entry, Entry) or not isinstance(entry.external_id, str):
+        if not isinstance(entry, Entry):
             given.append(entry)
             continue
-        key = (entry.store, entry.external_id, entry.scope)
+        # Nobody has looked yet whether they are texts.
+        key = repr((entry.store, entry.external_id, entry.scope))
         if first.setdefault(key, entry) != entry:
             unlike.add(key)
     refused: list[tuple[Entry | Spoiled, str]] = []

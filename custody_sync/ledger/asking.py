@@ -296,8 +296,8 @@ def _trail(valid_at: datetime | None, tx_at: datetime | None, include_claimed: b
     )
 
 
-def _read_entries(entries: Iterable[Entry]) -> list[Entry]:
-    if not isinstance(entries, str) and isinstance(entries, Iterable):
+def _read_entries(entries: object) -> list[Entry]:
+    if isinstance(entries, Iterable) and not isinstance(entries, str):
         asked = list(entries)
         if all(isinstance(entry, Entry) for entry in asked):
             return asked
