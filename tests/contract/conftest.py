@@ -14,10 +14,13 @@ import re
 import pytest
 
 from custody_sync.testing.contract import StoreHooks
+from custody_sync.testing.memory_hooks import MemoryHooks
 
 FULL = bool(os.environ.get("CUSTODY_SYNC_FULL"))
 if not FULL:
     StoreHooks.many = 334
+    # In memory nothing is slow, and the suite's own tests go by its sizes.
+    MemoryHooks.many = 1234
 
 VARIANTS = {
     "TestApplicationsTable",
