@@ -85,6 +85,10 @@ def _venv(name: str, arguments: list[str], stamp: str) -> Path:
     folder = base() / name
     python = folder / "bin" / "python"
     if _stamp(name) != _digest(stamp):
+        if folder.exists() and any(folder.iterdir()) and not (folder / "pyvenv.cfg").exists():
+            raise SystemExit(
+                f"{folder} is no environment and was not touched: set CUSTODY_SYNC_LIVE_DIR elsewhere"
+            )
         print(f"installing {name} into {folder}", file=sys.stderr)
         _uv("venv", "--quiet", "--clear", "--python", sys.executable, folder)
         _uv("pip", "install", "--quiet", "--python", python, *arguments)

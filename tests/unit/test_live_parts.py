@@ -189,3 +189,16 @@ def test_what_takes_the_inside_of_a_service_is_not_made_up(wire: Wire) -> None:
     """A wire cannot let a real index lag, and says so instead of passing."""
     with pytest.raises(NotApplicable):
         wire.bend(Trouble.LAG)
+
+
+def test_an_environment_is_made_over_nothing_of_the_readers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that is there and is no environment is left as it is, and the way out is named."""
+    monkeypatch.setenv("CUSTODY_SYNC_LIVE_DIR", str(tmp_path))
+    precious = tmp_path / "client" / "precious"
+    precious.parent.mkdir()
+    precious.touch()
+    with pytest.raises(SystemExit, match="was not touched: change CUSTODY_SYNC_LIVE_DIR"):
+        script("places").client()
+    assert precious.exists()
