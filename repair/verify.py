@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -63,7 +63,7 @@ def read_fact_ids(fact_ids: Sequence[str] | None) -> tuple[str, ...] | None:
     """Return ids as a caller gave them, each once, or say why they are none."""
     if fact_ids is None:
         return None
-    if isinstance(fact_ids, str):
+    if isinstance(fact_ids, str) or not isinstance(fact_ids, Iterable):
         raise InvalidInput(field="fact_ids", problem="must be a list of ids, not one string")
     return tuple(dict.fromkeys(check_name(fact_id, "fact_id") for fact_id in fact_ids))
 

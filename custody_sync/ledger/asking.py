@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import json
 import uuid
@@ -241,15 +240,13 @@ class Asking(Outstanding):
         Retracted, claimed and forgotten links are in it, the latter without value and text; an unknown
         fact has none.
         """
-        if isinstance(fact_ids, str) or not isinstance(fact_ids, Collection):
-            raise InvalidInput(field="fact_ids", problem="must be a list of ids")
         _check_strings(fact_ids, "fact_ids")
         return await self._storage.links(list(fact_ids), _trail(valid_at, tx_at))
 
     def keyed_id(self, space: str, key: str, attempt: int = 0) -> str:
         """Return the fact id of an idempotency key: HMAC under this ledger's secret, as a UUIDv8."""
         message = canonical([space, key, attempt])
-        raw = bytearray(hmac.new(self._storage.secret, message, hashlib.sha256).digest()[:16])
+        raw = bytearray(hmac.digest(self._storage.secret, message, "sha256")[:16])
         raw[6] = raw[6] & 0x0F | 0x80
         raw[8] = raw[8] & 0x3F | 0x80
         return str(uuid.UUID(bytes=bytes(raw)))
@@ -311,7 +308,10 @@ def check_limit(limit: int) -> int:
     return limit
 
 
-def _check_strings(texts: Collection[object], field: str) -> None:
+def _check_strings(texts: object, field: str) -> None:
+    # One string would be read as an id a character.
+    if isinstance(texts, str) or not isinstance(texts, Collection):
+        raise InvalidInput(field=field, problem="must be a list of strings")
     # Looking at the types first is several times faster for a large batch of plain strings.
     if set(map(type, texts)) <= {str}:
         return

@@ -58,6 +58,9 @@ async def test_nothing_is_touched_where_one_is_unknown(desk: Desk) -> None:
         await desk.custody.forget_many([fact_id, "nobody"], actor=ACTOR, reason="asked")
     with pytest.raises(InvalidInput):
         await desk.custody.forget_many(fact_id, actor=ACTOR, reason="asked")
+    number: Any = 7
+    with pytest.raises(InvalidInput, match="fact_ids"):
+        await desk.custody.forget_many(number, actor=ACTOR, reason="asked")
     nothing: Any
     for nothing in (None, [], ()):
         with pytest.raises(InvalidInput, match="at least one"):

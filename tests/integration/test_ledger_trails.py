@@ -305,6 +305,8 @@ async def test_ids_that_are_no_strings_are_refused(book: Book) -> None:
     for wrong in ([1], None, "abc", 7):
         with pytest.raises(InvalidInput, match="fact_ids"):
             await book.ledger.links(wrong)
+        with pytest.raises(InvalidInput, match="ids"):
+            await book.ledger.known(wrong)
     for wrong in (["x"], None, "abc", 7, [None]):
         with pytest.raises(InvalidInput, match="entries"):
             await book.ledger.follow(wrong)
