@@ -45,7 +45,9 @@ def has_same_label(entry: Entry, shown: Entry) -> bool:
     Then it is that entry, or what is left of the same put, whatever id the store shows it under. Another
     put of the same fact has another generation, and another date.
     """
-    if entry.fact_id is None or shown.fact_id != entry.fact_id or shown.ledger_id != entry.ledger_id:
+    if entry.fact_id is None or shown.fact_id != entry.fact_id:
+        return False
+    if entry.ledger_id not in (None, shown.ledger_id):
         return False
     pairs = (entry.generation, shown.generation), (entry.stored_at, shown.stored_at)
     return all(one is None or other is None or one == other for one, other in pairs)

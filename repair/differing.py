@@ -28,7 +28,7 @@ from custody_sync.model import (
     format_instant,
     read_instant,
 )
-from custody_sync.repair.listing import Listing
+from custody_sync.repair.listing import Listing, refuse_mixed
 from custody_sync.repair.marks import Marks
 from custody_sync.repair.selection import Selection
 from custody_sync.shown import Spoiled
@@ -142,6 +142,8 @@ class Judge:
                 if _is_anothers(answer, entry):
                     claimed.append(entry)
                 elif (one := self._loose(entry, answer, comparison)) is not None:
+                    if one.kind is Drift.STRAY:
+                        await refuse_mixed(self.ledger, comparison.gate, entry)
                     found.append(one)
             elif entry.ledger_id is not None:
                 found += self._foreign(entry, answer, comparison)

@@ -189,24 +189,11 @@ class Sorter:
                 continue
             if entry.external_id in listing.taken:
                 continue
-            await self._refuse_mixed(gate, entry, found)
+            if found.standing is Standing.ASSERTED:
+                await refuse_mixed(self.ledger, gate, entry)
             listing.taken.add(entry.external_id)
             self._judge(entry, found, batch)
         return batch
-
-    async def _refuse_mixed(self, gate: Gate, entry: Entry, found: Unaccounted) -> None:
-        """Refuse a store that shows a live entry under its id in another type: it would look like a stray.
-
-        Raises:
-            InvalidStore: says what to do.
-        """
-        store: Any = gate.store
-        if found.standing is not Standing.ASSERTED or not hasattr(store, "is_same_id"):
-            return
-        for row in await self.ledger.placements(entry.fact_id or ""):
-            is_here = row.store == gate.name and row.state is not PlacementState.GONE
-            if is_here and store.is_same_id(row.external_id, entry.external_id):
-                raise store.mixed_ids(row.external_id)
 
     def _judge(self, entry: Entry, found: Unaccounted, batch: Batch) -> None:
         age_from = entry.stored_at or read_instant(entry.created_at)
@@ -221,6 +208,21 @@ class Sorter:
             batch.contested.append(seen)
         else:
             batch.candidates.append(_candidate(entry, found))
+
+
+async def refuse_mixed(ledger: Ledger, gate: Gate, entry: Entry) -> None:
+    """Refuse a store that shows a live entry under its id in another type: it would look like a stray.
+
+    Raises:
+        InvalidStore: says what to do.
+    """
+    store: Any = gate.store
+    if not hasattr(store, "is_same_id"):
+        return
+    for row in await ledger.placements(entry.fact_id or ""):
+        is_here = row.store == gate.name and row.state is not PlacementState.GONE
+        if is_here and store.is_same_id(row.external_id, entry.external_id):
+            raise store.mixed_ids(row.external_id)
 
 
 def _is_drained(state: PlacementState | None, *, keeps: bool) -> bool:

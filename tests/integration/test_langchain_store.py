@@ -6,6 +6,7 @@ import asyncio
 import sys
 import uuid
 from dataclasses import replace
+from datetime import timedelta
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -205,6 +206,23 @@ async def test_a_delete_that_answers_false_is_looked_into() -> None:
         await store.delete(put.entries[0])
     raw.inner.store.clear()
     await store.delete(put.entries[0])
+
+
+async def test_a_label_that_is_shown_under_another_id_is_not_gone() -> None:
+    """A store that numbers what it serves shows by the label that it has it; another put's label does not."""
+
+    class Numbered(PlainStore):
+        def similarity_search(self, query: str, k: int = 4, **options: Any) -> list[Document]:
+            """Number what is served."""
+            found = super().similarity_search(query, k, **options)
+            return [document.model_copy(update={"id": str(n)}) for n, document in enumerate(found)]
+
+    store = LangChainStore(Numbered())
+    put = await case_of(store).put()
+    entry = replace(put.entries[0], ledger_id=put.label.ledger_id)
+    assert await store.verify_deleted(entry) is False
+    another = replace(entry, stored_at=put.label.stored_at + timedelta(seconds=1))
+    assert await store.verify_deleted(replace(another, external_id="another")) is True
 
 
 async def test_what_another_wrote_under_an_id_stays() -> None:

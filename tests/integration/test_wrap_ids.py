@@ -50,6 +50,8 @@ def test_a_sweep_never_takes_what_is_live_for_a_stray(wrapped: Wrap) -> None:
     again = wrapped(index, get=index.get, entries=index.entries, runtime=runtime)
     with pytest.raises(InvalidStore, match="say ids=int"):
         again.repair()
+    with pytest.raises(InvalidStore, match="say ids=int"):
+        again.custody.reconcile(actor="ops", fix=["stray"])
     assert index.texts() == ["note 0", "note 1"]
     told = wrapped(index, get=index.get, entries=index.entries, runtime=runtime, ids=int)
     assert told.repair().complete
