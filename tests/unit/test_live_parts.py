@@ -199,6 +199,6 @@ def test_an_environment_is_made_over_nothing_of_the_readers(
     precious = tmp_path / "client" / "precious"
     precious.parent.mkdir()
     precious.touch()
-    with pytest.raises(SystemExit, match="was not touched: change CUSTODY_SYNC_LIVE_DIR"):
+    with pytest.raises(SystemExit, match="was not touched: set CUSTODY_SYNC_LIVE_DIR elsewhere"):
         script("places").client()
     assert precious.exists()
