@@ -1,4 +1,4 @@
-"""Ten bugs planted on purpose, each with the invariant that it breaks; the simulator has to find them."""
+"""Bugs planted on purpose, each with the invariant that it breaks; the simulator has to find them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from typing import Any
 
 import pytest
 
-from custody_sync import proposing, recording
+from custody_sync import coordinator, forgetting, proposing, recording
 from custody_sync.errors import AlreadyCovered, CustodyError
 from custody_sync.ledger import Assert, rules, sqlite_notes, sqlite_rows
 from custody_sync.ledger.embedded import Embedded
+from custody_sync.mending import AsyncMending
 from custody_sync.model import Outcome
 from custody_sync.placing import Placer
+from custody_sync.recall import Recall
+from custody_sync.recalled import Dropped
 from custody_sync.recording import Recorder, Unrecorded
 from custody_sync.removal import Remover
 from custody_sync.repair.listing import Sorter
@@ -158,12 +161,120 @@ def hash_without_the_actor(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(rules, "seal", anonymous)
 
 
+def forget_asks_nobody(patch: pytest.MonkeyPatch) -> None:
+    """A forget leaves the stores alone."""
+
+    async def nothing(self: forgetting.Forgetter, fact: Any, mandate: Any) -> tuple[list[Any], tuple[()]]:
+        return [], ()
+
+    patch.setattr(forgetting.Forgetter, "clear", nothing)
+
+
+def forget_always_complete(patch: pytest.MonkeyPatch) -> None:
+    """Whatever the stores say, a forget says that all is gone."""
+    patch.setattr(forgetting, "all_gone", lambda removals: True)
+
+
+def retract_always_complete(patch: pytest.MonkeyPatch) -> None:
+    """Whatever the stores say, a retraction says that all is gone."""
+    patch.setattr(coordinator, "all_gone", lambda removals: True)
+
+
+def verify_always_complete(patch: pytest.MonkeyPatch) -> None:
+    """A verification is complete whatever was answered."""
+    verify = AsyncMending.verify
+
+    async def content(self: AsyncMending, **told: Any) -> Any:
+        return replace(await verify(self, **told), complete=True, removals=())
+
+    patch.setattr(AsyncMending, "verify", content)
+
+
+def identity_kept(patch: pytest.MonkeyPatch) -> None:
+    """A forget leaves the identity, although it was told to take it."""
+    record = forgetting.Forgetter.record
+
+    async def partly(self: forgetting.Forgetter, fact: Any, order: Any) -> None:
+        await record(self, fact, replace(order, identity=False))
+
+    patch.setattr(forgetting.Forgetter, "record", partly)
+
+
+def another_actor(patch: pytest.MonkeyPatch) -> None:
+    """Events name somebody who was given to no operation."""
+    append = Recorder.append
+
+    async def renamed(self: Recorder, draft: Any, *rest: Any) -> Any:
+        if isinstance(draft, Assert):
+            return await append(self, draft, *rest)
+        return await append(self, replace(draft, actor="somebody:else"), *rest)
+
+    patch.setattr(Recorder, "append", renamed)
+
+
+def _sifting(patch: pytest.MonkeyPatch, change: Callable[[list[Any]], object]) -> None:
+    sift = Recall._sift
+
+    async def changed(self: Recall, hits: Any) -> Any:
+        sifted = await sift(self, hits)
+        change(sifted.live)
+        return sifted
+
+    patch.setattr(Recall, "_sift", changed)
+
+
+def recall_withholds(patch: pytest.MonkeyPatch) -> None:
+    """A recall serves the first live fact and no other."""
+    _sifting(patch, lambda live: live.__delitem__(slice(1, None)))
+
+
+def recall_reversed(patch: pytest.MonkeyPatch) -> None:
+    """A recall serves the worst first."""
+    _sifting(patch, list.reverse)
+
+
+def recall_serves_nothing(patch: pytest.MonkeyPatch) -> None:
+    """A recall says that there is nothing."""
+    _sifting(patch, list.clear)
+
+
+def recall_always_exhausted(patch: pytest.MonkeyPatch) -> None:
+    """A recall says that there is no more, whatever the ledger believes."""
+
+    async def no(self: Recall, sifted: Any) -> bool:
+        return False
+
+    patch.setattr(Recall, "_has_more", no)
+
+
+def _lax(patch: pytest.MonkeyPatch, passed: Dropped) -> None:
+    judge = Recall._judge
+
+    def lax(self: Recall, *told: Any) -> Dropped | None:
+        why = judge(self, *told)
+        return None if why is passed else why
+
+    patch.setattr(Recall, "_judge", lax)
+
+
+def recall_serves_twice(patch: pytest.MonkeyPatch) -> None:
+    """A recall serves a fact once for each of its entries."""
+    _lax(patch, Dropped.REPEATED)
+
+
+def recall_of_any_space(patch: pytest.MonkeyPatch) -> None:
+    """A recall trusts the store with the spaces that were asked for."""
+    _lax(patch, Dropped.OTHER_SPACE)
+
+
 @dataclass(frozen=True)
 class Planted:
     """A bug, and the invariants by which it may be found."""
 
     plant: Plant
     invariants: tuple[str, ...]
+    first: int
+    """The first seed that finds it; where that moves, a later one still has to."""
 
     @property
     def name(self) -> str:
@@ -172,14 +283,26 @@ class Planted:
 
 
 PLANTED = (
-    Planted(skip_the_compensation, ("I5",)),
-    Planted(settle_by_reading, ("I1", "I2")),
-    Planted(verified_on_an_error, ("I5",)),
-    Planted(cutoff_off_by_one, ("I3",)),
-    Planted(event_after_the_delete, ("I3",)),
-    Planted(check_outside_the_transaction, ("I4",)),
-    Planted(lost_lease, ("I3",)),
-    Planted(naive_time, ("I8",)),
-    Planted(salt_kept, ("I6",)),
-    Planted(hash_without_the_actor, ("I7",)),
+    Planted(skip_the_compensation, ("I5",), 5),
+    Planted(settle_by_reading, ("I1", "I2"), 20),
+    Planted(verified_on_an_error, ("I5",), 32),
+    Planted(cutoff_off_by_one, ("I3",), 729),
+    Planted(event_after_the_delete, ("I3",), 3),
+    Planted(check_outside_the_transaction, ("I4",), 54),
+    Planted(lost_lease, ("I3",), 61),
+    Planted(naive_time, ("I8",), 209),
+    Planted(salt_kept, ("I6",), 5),
+    Planted(hash_without_the_actor, ("I7",), 0),
+    Planted(forget_asks_nobody, ("I5",), 6),
+    Planted(forget_always_complete, ("I5",), 32),
+    Planted(retract_always_complete, ("I5",), 95),
+    Planted(verify_always_complete, ("I5",), 14),
+    Planted(identity_kept, ("I6",), 18),
+    Planted(another_actor, ("I7",), 0),
+    Planted(recall_withholds, ("I1",), 0),
+    Planted(recall_reversed, ("I1",), 0),
+    Planted(recall_serves_nothing, ("I1",), 0),
+    Planted(recall_always_exhausted, ("I1",), 449),
+    Planted(recall_serves_twice, ("I1",), 0),
+    Planted(recall_of_any_space, ("I1",), 138),
 )

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from fix_planted import PLANTED, Planted
+from fix_planted import PLANTED, Planted, salt_kept
 
 from custody_sync.testing.sim import Plan, run_seeds, shrink, simulate
 from custody_sync.testing.sim.__main__ import main, read_arguments
@@ -35,7 +35,7 @@ def test_every_invariant_holds_in_every_seed(part: int) -> None:
 def test_a_planted_bug_is_found(bug: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bug that breaks an invariant is found within the seeds of CI, and called by that invariant."""
     bug.plant(monkeypatch)
-    for seed in range(5_000):
+    for seed in range(bug.first, 5_000):
         outcome = simulate(Plan.draw(seed))
         if outcome.violation is not None:
             assert outcome.violation.invariant in bug.invariants, str(outcome.violation)
@@ -47,7 +47,7 @@ def test_a_failing_seed_is_made_small_and_told_how_to_repeat(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What is printed repeats the smallest run that still breaks the invariant, by one command."""
-    PLANTED[-2].plant(monkeypatch)
+    salt_kept(monkeypatch)
     failed = next(found for seed in range(100) if (found := simulate(Plan.draw(seed))).violation)
     small = shrink(failed)
     assert small.violation is not None
@@ -81,8 +81,9 @@ def test_the_commands_of_the_page_are_read() -> None:
 
 
 def test_the_page_names_every_planted_bug_with_its_invariant() -> None:
-    """Each of the ten has its line in the table, under an invariant that it is looked for by."""
+    """Each has its line in the table, with its seed, under an invariant that it is looked for by."""
     rows = [line.split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| `")]
-    told = {row[0].removeprefix("| ").strip("`"): row[2] for row in rows}
+    told = {row[0].removeprefix("| ").strip("`"): (int(row[1]), row[2]) for row in rows}
     assert told.keys() == {bug.name for bug in PLANTED}
-    assert all(told[bug.name] in bug.invariants for bug in PLANTED)
+    assert {name: seed for name, (seed, _) in told.items()} == {bug.name: bug.first for bug in PLANTED}
+    assert all(told[bug.name][1] in bug.invariants for bug in PLANTED)

@@ -82,6 +82,6 @@ def test_no_exception_gets_out_wherever_it_comes_from(
 def test_what_nobody_expected_is_shown_to_who_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """`CUSTODY_SYNC_DEBUG` lets the exception itself out."""
     monkeypatch.setenv("CUSTODY_SYNC_DEBUG", "1")
-    monkeypatch.setattr(main, "application", lambda named: {}["nothing"])
-    with pytest.raises(KeyError):
+    monkeypatch.setattr(main, "application", lambda named: int("nothing"))
+    with pytest.raises(ValueError, match="nothing"):
         run_command(["status"])

@@ -9,9 +9,9 @@ from custody_sync.errors import CustodyError
 from custody_sync.model import Erasure, Head, Json, format_instant
 from custody_sync.results import RepairResult
 from custody_sync.testing.sim.disk import LEDGER_ID
-from custody_sync.testing.sim.operations import ACTOR
 from custody_sync.testing.sim.surroundings import Surroundings
 
+ACTOR = "operator:end"
 AGED = timedelta(minutes=12).total_seconds()
 """Past the repair age by the slowest clock of a run."""
 MUCH_LATER = timedelta(hours=2).total_seconds()
@@ -96,7 +96,7 @@ class Ending:
             self.judge.check_erased(self.disk)
 
     async def _sweep_once(self) -> RepairResult | None:
-        call = self.judge.begin("repair", self.observer)
+        call = self.judge.begin("repair", self.observer, ACTOR)
         results: list[RepairResult] = []
         task = self.observer.start(self._mend(results), call.number)
         await asyncio.wait([task], timeout=PATIENCE)

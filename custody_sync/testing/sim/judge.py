@@ -14,12 +14,30 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from custody_sync.errors import CustodyError
-from custody_sync.model import REPAIR_MIN_AGE, Entry, format_instant
+from custody_sync.model import REPAIR_MIN_AGE, Entry, Hit, format_instant
 from custody_sync.results import ForgetResult, WriteResult
 from custody_sync.testing.sim.disk import LEDGER_ID, Disk
 from custody_sync.testing.sim.log import Key, Log, LogBroken
 from custody_sync.testing.sim.network import SimStore
 
+OWN = "own-"
+"""What every space and subject has in it that only the facts of one chain have."""
+MADE: Mapping[str, frozenset[str]] = {
+    name: frozenset(kinds.split())
+    for name, kinds in {
+        "write": "assert remove repair place",
+        "supersede": "assert remove repair place",
+        "confirm": "confirm remove repair place",
+        "retract": "retract remove place",
+        "forget": "forget remove place",
+        "expire": "forget remove place",
+        "hold": "hold",
+        "release": "release",
+        "repair": "remove repair place",
+        "verify": "remove",
+    }.items()
+}
+"""Which kinds of events each operation makes."""
 SKEW = timedelta(seconds=60)
 """More than any two clocks of a run are apart."""
 NEW = (
@@ -51,6 +69,12 @@ class Call:
     state: str = "running"
     named: frozenset[str] = frozenset()
     """Once it has failed: the stores in which it says that something may be left."""
+    began: int = 0
+    """How many puts had landed before it."""
+    due: frozenset[Key] = frozenset()
+    """Of a verification: what it has to ask about."""
+    identity: bool = False
+    """Whether it was told to erase whom and what a fact is about as well."""
 
 
 @dataclass(slots=True)
@@ -66,9 +90,26 @@ class Judge:
     """Which facts each idempotency key was answered with."""
     words: dict[str, str] = field(default_factory=dict)
     """By fact: the words that it alone has."""
+    spaces: dict[str, str] = field(default_factory=dict)
+    named: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """By fact: the space and the subject that only its chain has."""
     salts: dict[str, list[bytes]] = field(default_factory=dict)
+    """Of each fact's content."""
+    identity_salts: dict[str, list[bytes]] = field(default_factory=dict)
+    """Of each fact's identity, and of the reasons that were given."""
+    erasing: dict[str, list[bytes]] = field(default_factory=dict)
+    """Those that an erasure of the identity has to take: as they were when each fact was forgotten last."""
     erased: set[str] = field(default_factory=set)
     """The facts of which somebody was told that nothing is left in the ledger."""
+    nameless: set[str] = field(default_factory=set)
+    """The facts of which somebody was told that the ledger does not say any more whom they are about."""
+    makers: dict[str, str] = field(default_factory=dict)
+    """By actor: the operation that it was given to."""
+    landed: dict[Key, int] = field(default_factory=dict)
+    """Which put of the run each entry is of that landed last."""
+    puts: int = 0
+    served: dict[int, list[Sequence[Hit]]] = field(default_factory=dict)
+    """What stores found for each operation, answer by answer."""
     put_by: dict[Key, int] = field(default_factory=dict)
     """Which operation's put each entry is of."""
     gone: set[Key] = field(default_factory=set)
@@ -96,7 +137,7 @@ class Judge:
                 self.fail("I7", str(broken))
                 return
             if event["kind"] == "assert" and parts[0] is not None:
-                self.words[event["fact_id"]] = str(json.loads(parts[0])["value"])
+                self._take_words(event["fact_id"], json.loads(parts[0]), json.loads(parts[2]))
             for name, text, salt in (("content", *parts[:2]), ("identity", *parts[2:])):
                 if salt is not None:
                     commitment = hashlib.sha256(salt + text.encode()).hexdigest()
@@ -105,15 +146,27 @@ class Judge:
                         "I7",
                         f"event {seq}: {name} was not committed to",
                     )
-                    self.salts.setdefault(event["fact_id"], []).append(salt)
+                    salts = self.salts if name == "content" else self.identity_salts
+                    salts.setdefault(event["fact_id"], []).append(salt)
             self._check_event(event)
+
+    def _take_words(self, fact_id: str, content: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
+        self.words[fact_id] = str(content["value"])
+        self.spaces[fact_id] = identity["space"]
+        self.named[fact_id] = tuple(
+            name for name in (identity["space"], identity["subject"]) if name is not None and OWN in name
+        )
 
     def _check_event(self, event: Mapping[str, Any]) -> None:
         kind, fact_id, log = event["kind"], event["fact_id"], self.log
+        self._check_actor(event)
         if kind in ("assert", "repair"):
             both = fact_id in log.repaired and fact_id in log.asserted
             self.expect(not both, "I4", f"{fact_id} is asserted and repaired")
         if kind == "forget":
+            salts = self.identity_salts.get(fact_id, [])
+            # The erasure's own reason stays.
+            self.erasing[fact_id] = salts[: len(salts) - ("identity" in event["sealed"])]
             holds = log.holds.get(fact_id)
             self.expect(not holds, "I4", f"{fact_id} was forgotten while {holds} stand")
         if kind == "hold":
@@ -126,6 +179,14 @@ class Judge:
                 self.expect(two is None, "I4", f"{two} are links of one chain, and both believed")
         if kind == "remove" and event["data"]["outcome"] == "verified":
             self._check_verified(event)
+
+    def _check_actor(self, event: Mapping[str, Any]) -> None:
+        """I7: whoever an event names was given to an operation that makes such events."""
+        maker = self.makers.get(event["actor"], "nobody")
+        made = MADE.get(maker.partition("_")[0], frozenset())
+        self.expect(
+            event["kind"] in made, "I7", f"event {event['seq']}, {event['kind']}, names the actor of {maker}"
+        )
 
     def _check_placed(self, event: Mapping[str, Any]) -> None:
         for key in self.log.fresh:
@@ -151,6 +212,8 @@ class Judge:
         """
         for external_id in ids:
             key = store, external_id
+            self.puts += 1
+            self.landed[key] = self.puts
             self.put_by[key] = call
             self.gone.discard(key)
             # What has been called gone may come back by itself; it is another sweep's work then.
@@ -197,12 +260,17 @@ class Judge:
         else:
             self.gone.discard((store, entry.external_id))
 
+    def searched(self, call: int, hits: Sequence[Hit]) -> None:
+        """Note what a store has found."""
+        self.served.setdefault(call, []).append(hits)
+
     # --- operations -------------------------------------------------------------------------
 
-    def begin(self, operation: str, process: Any) -> Call:
-        """Note that an operation begins."""
-        call = Call(len(self.calls), operation, process)
+    def begin(self, operation: str, process: Any, actor: str) -> Call:
+        """Note that an operation begins, and on whose behalf."""
+        call = Call(len(self.calls), operation, process, began=self.puts)
         self.calls.append(call)
+        self.makers[actor] = operation
         return call
 
     def succeeded(self, call: Call, result: object, disk: Disk) -> None:
@@ -212,6 +280,8 @@ class Judge:
             self._check_write(call, result)
         if isinstance(result, ForgetResult) and result.complete:
             self.erased.add(result.fact_id)
+            if call.identity:
+                self.nameless.add(result.fact_id)
             self.check_erased(disk)
 
     def _check_write(self, call: Call, result: WriteResult) -> None:
@@ -271,8 +341,15 @@ class Judge:
             self.expect(
                 not words or words.encode() not in image, "I6", f"the value of {fact_id} is still there"
             )
-            left = any(salt in image for salt in self.salts.get(fact_id, ())[:1])
+            left = any(salt in image for salt in self.salts.get(fact_id, ()))
             self.expect(not left, "I6", f"the salt of {fact_id} is still there")
+        others = {name for fact_id in self.named.keys() - self.nameless for name in self.named[fact_id]}
+        for fact_id in self.nameless:
+            names = [name for name in self.named.get(fact_id, ()) if name not in others]
+            left = any(name.encode() in image for name in names)
+            self.expect(not left, "I6", f"the space or the subject of {fact_id} is still there")
+            left = any(salt in image for salt in self.erasing.get(fact_id, ()))
+            self.expect(not left, "I6", f"a salt of the identity of {fact_id} is still there")
 
 
 __all__ = ["Call", "Judge", "Violation"]

@@ -166,13 +166,17 @@ class Log:
         is_over = data["valid_from"] > at or (data["valid_to"] or FOREVER) <= at
         return is_over or fact_id in self.retracted | self.forgotten or fact_id in self.covered(at)
 
+    def root(self, fact_id: str) -> str:
+        """Return the first link of a fact's chain."""
+        while (below := self.asserted[fact_id]["supersedes"]) is not None:
+            fact_id = below
+        return fact_id
+
     def split(self, at: str) -> tuple[str, str] | None:
         """Return two links of one chain that are both believed at an instant, if there are any (I4)."""
         roots: dict[str, str] = {}
         for fact_id in sorted(self.believed(at)):
-            root = fact_id
-            while (below := self.asserted[root]["supersedes"]) is not None:
-                root = below
+            root = self.root(fact_id)
             if root in roots:
                 return roots[root], fact_id
             roots[root] = fact_id

@@ -66,6 +66,10 @@ class Witness(Protocol):
         """The store has said whether an entry is gone."""
         ...
 
+    def searched(self, call: int, hits: Sequence[Hit]) -> None:
+        """A store has found these."""
+        ...
+
 
 CALL: contextvars.ContextVar[int] = contextvars.ContextVar("custody_sync.sim.call", default=-1)
 """Which operation of the run a context works for."""
@@ -137,6 +141,8 @@ class SimStore(MemoryStore):
         """The faults of the next calls of each operation."""
         self.away = False
         """Whether nothing reaches it."""
+        self.blends_spaces = False
+        """Whether a search finds entries of every space, whichever were asked for."""
 
     def heal(self) -> None:
         """End everything that goes wrong, but for what is on its way."""
@@ -146,6 +152,12 @@ class SimStore(MemoryStore):
     def holds(self, external_id: str) -> bool:
         """Tell whether an entry is really there."""
         return external_id in self._held
+
+    def shown(self) -> list[Entry]:
+        """Return every entry that is really there or that its index still has."""
+        lag = self.faults.index_lag
+        lagging = [ghost for ghost in self._ghosts.values() if self._asked - ghost.asked < lag]
+        return [self._entry(held) for held in (*self._held.values(), *lagging)]
 
     def time(self) -> datetime:
         """Return the store's own time, which is true."""
@@ -261,8 +273,14 @@ class SimStore(MemoryStore):
 
     async def search(self, query: str, k: int, spaces: Sequence[str] | None) -> list[Hit]:
         """Return the best hits."""
-        look = super().search
-        return await self._send("search", lambda: look(query, k, spaces), query)
+        call, look = CALL.get(), super().search
+
+        async def work() -> list[Hit]:
+            hits = await look(query, k, None if self.blends_spaces else spaces)
+            self.network.witness.searched(call, hits)
+            return hits
+
+        return await self._send("search", work, query)
 
     async def relabel(self, entry: Entry, label: Label) -> None:
         """Change a label."""

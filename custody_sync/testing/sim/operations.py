@@ -7,16 +7,16 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from custody_sync.errors import InvalidInput
-from custody_sync.model import REPAIR_MIN_AGE, Provenance, format_instant
-from custody_sync.recalled import RecallResult
-from custody_sync.testing.sim.judge import Call, Judge
+from custody_sync.model import REPAIR_MIN_AGE, Provenance
+from custody_sync.testing.sim.claims import begin_claim
+from custody_sync.testing.sim.judge import OWN, Call, Judge
 from custody_sync.testing.sim.log import Log
 from custody_sync.testing.sim.plan import Step
 from custody_sync.testing.sim.process import Process
+from custody_sync.testing.sim.recalling import check_recall
 
-ACTOR = "agent:sim"
-SPACES = ("org", "user:42")
-SUBJECTS = ("acct:1", "acct:2")
+KEYED = "agent:keyed"
+"""Says the same again and again, and so it is always the same."""
 TICK = timedelta(microseconds=1)
 
 
@@ -53,13 +53,16 @@ class Operations:
     def _words(self, step: Step) -> str:
         return f"canary-{self._seed}-{step.number}-x"
 
+    def _named(self, kind: str, step: Step) -> str:
+        return f"{kind}:{OWN}{self._seed}-{step.number}-x"
+
     async def _writing(self, step: Step, process: Process, **more: Any) -> object:
         told: dict[str, Any] = {
             "value": self._words(step),
-            "space": SPACES[step.pick % 2],
-            "subject": SUBJECTS[step.pick % 2],
+            "space": self._named("user", step) if step.pick % 2 else "org",
+            "subject": self._named("acct", step),
             "predicate": "plan",
-            "actor": ACTOR,
+            "actor": actor_of(step),
         } | more
         return await process.custody.write(**told)
 
@@ -71,7 +74,7 @@ class Operations:
     async def _write_keyed(self, step: Step, process: Process, call: Call) -> object:
         key = f"key-{step.pick % 2}"
         result = await process.custody.write(
-            value=f"canary-{self._seed}-{key}-x", space="org", actor=ACTOR, idempotency_key=key
+            value=f"canary-{self._seed}-{key}-x", space="org", actor=KEYED, idempotency_key=key
         )
         told = self._judge.by_key.setdefault(key, set())
         told.add(result.fact.fact_id)
@@ -112,40 +115,44 @@ class Operations:
         return await self._supersede(step, process, call, provenance=Provenance.CLAIMED)
 
     async def _confirm(self, step: Step, process: Process, call: Call) -> object:
-        return await process.custody.confirm(self._claimed(step), actor=ACTOR)
+        return await process.custody.confirm(self._claimed(step), actor=actor_of(step))
 
     # --- ledger first -----------------------------------------------------------------------
 
     async def _retract(self, step: Step, process: Process, call: Call) -> object:
-        return await process.custody.retract(self._pick(step), actor=ACTOR, reason="wrong")
+        return await process.custody.retract(self._pick(step), actor=actor_of(step), reason="wrong")
 
     async def _forget(self, step: Step, process: Process, call: Call) -> object:
-        identity = step.pick % 3 == 0
-        return await process.custody.forget(self._pick(step), actor=ACTOR, reason="asked", identity=identity)
+        identity = call.identity = step.pick % 3 == 0
+        return await process.custody.forget(
+            self._pick(step), actor=actor_of(step), reason="asked", identity=identity
+        )
 
     async def _hold(self, step: Step, process: Process, call: Call) -> object:
-        return await process.custody.hold(self._pick(step), actor=ACTOR, hold_id=f"case-{step.pick % 2}")
+        return await process.custody.hold(
+            self._pick(step), actor=actor_of(step), hold_id=f"case-{step.pick % 2}"
+        )
 
     async def _release(self, step: Step, process: Process, call: Call) -> object:
         held = [(one, hold) for one, holds in self._log.holds.items() for hold in sorted(holds)]
         fact_id, hold_id = held[step.pick % len(held)] if held else (self._pick(step), "case-0")
-        return await process.custody.release(fact_id, hold_id=hold_id, actor=ACTOR)
+        return await process.custody.release(fact_id, hold_id=hold_id, actor=actor_of(step))
 
     async def _expire(self, step: Step, process: Process, call: Call) -> object:
         minutes = (1, 10, 30)[step.pick % 3]
-        return await process.custody.expire(actor=ACTOR, windows={"org": f"PT{minutes}M"})
+        return await process.custody.expire(actor=actor_of(step), windows={"org": f"PT{minutes}M"})
 
     # --- mending ----------------------------------------------------------------------------
 
     async def _repair(self, step: Step, process: Process, call: Call) -> object:
-        return await process.custody.repair(actor=ACTOR, reason="sim", max_removals=1000)
+        return await process.custody.repair(actor=actor_of(step), reason="sim", max_removals=1000)
 
     async def _repair_before(self, step: Step, process: Process, call: Call) -> object:
         """Sweep up to the very instant before an entry that the ledger does not stand behind."""
         since = self._leftovers(process)
         call.before = since[step.pick % len(since)] - TICK if since else process.clock.now()
         return await process.custody.repair(
-            actor=ACTOR, reason="sim", max_removals=1000, before=call.before, fresh=True
+            actor=actor_of(step), reason="sim", max_removals=1000, before=call.before, fresh=True
         )
 
     def _leftovers(self, process: Process) -> list[datetime]:
@@ -160,41 +167,28 @@ class Operations:
         ]
 
     async def _verify(self, step: Step, process: Process, call: Call) -> object:
-        return await process.custody.verify(actor=ACTOR)
+        begin_claim(self._judge, call)
+        return await process.custody.verify(actor=actor_of(step))
 
     # --- reading ----------------------------------------------------------------------------
 
     async def _recall(self, step: Step, process: Process, call: Call) -> object:
-        spaces = [SPACES[step.pick % 2]] if step.pick % 3 else None
+        known = sorted({"org", *self._judge.spaces.values()})
+        spaces = [known[-1 - step.pick % len(known)]] if step.pick % 3 else None
         names, before = sorted(self._judge.stores), len(self._log.events)
+        k = 1 + 3 * (step.pick % 2)
         result = await process.custody.recall(
-            "acct plan canary", k=4, spaces=spaces, store=names[step.pick % len(names)]
+            "acct plan canary", k=k, spaces=spaces, store=names[step.pick % len(names)]
         )
-        place = 0 if result.head is None else result.head.seq
-        self._judge.expect(
-            place >= before, "I1", f"recall began at event {before} and answered as of {place}"
-        )
-        self._check_recall(result, spaces)
+        seq = -1 if result.head is None else result.head.seq
+        self._judge.expect(seq >= before, "I1", f"recall began at event {before} and answered as of {seq}")
+        check_recall(self._judge, call, result, k, spaces)
         return result
 
-    def _check_recall(self, result: RecallResult, spaces: list[str] | None) -> None:
-        """Check that all that is served was believed at the head and the instant that the answer names."""
-        then = Log()
-        for event in self._log.events[: 0 if result.head is None else result.head.seq]:
-            then.follow(event, {})
-        believed = then.believed(format_instant(result.valid_at))
-        for hit in result.hits:
-            served, words = hit.fact, self._judge.words.get(hit.fact_id)
-            self._judge.expect(
-                served.fact_id in believed, "I1", f"recall served {served.fact_id}, not believed"
-            )
-            self._judge.expect(
-                spaces is None or served.space in spaces,
-                "I1",
-                f"recall served {served.fact_id} of {served.space}",
-            )
-            said = words is None or (served.value == words and words in hit.text)
-            self._judge.expect(said, "I1", f"recall served other words as {served.fact_id}")
+
+def actor_of(step: Step) -> str:
+    """Return on whose behalf a step is done: every step's actor is its own, but for what a key repeats."""
+    return KEYED if step.operation == "write_keyed" else f"agent:sim-{step.number}"
 
 
-__all__ = ["ACTOR", "Operations"]
+__all__ = ["Operations", "actor_of"]

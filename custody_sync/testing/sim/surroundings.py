@@ -42,6 +42,9 @@ class Surroundings:
         self.disk = Disk(self._later, self._committed)
         self.disk.took_over = self.judge.took_over
         self.stores = [_store(name, self.network, self.clock) for name in plan.stores]
+        for store in self.stores:
+            # Not drawn: other worlds stay as they are.
+            store.blends_spaces = plan.seed % 3 == 0
         self.judge.stores = {store.name: store for store in self.stores}
         keeps = dict(zip(plan.stores, plan.keeps, strict=True))
         self._superseded: dict[str, Literal["remove", "keep"]] = {

@@ -6,10 +6,11 @@ import asyncio
 from dataclasses import dataclass
 
 from custody_sync.errors import CustodyError
+from custody_sync.testing.sim.claims import check_claim
 from custody_sync.testing.sim.ending import PATIENCE, Ending
 from custody_sync.testing.sim.judge import Call, Violation
 from custody_sync.testing.sim.loop import Endless, Stuck
-from custody_sync.testing.sim.operations import Operations
+from custody_sync.testing.sim.operations import Operations, actor_of
 from custody_sync.testing.sim.plan import Plan, Step
 from custody_sync.testing.sim.process import Process
 from custody_sync.testing.sim.surroundings import Surroundings
@@ -100,7 +101,7 @@ class World:
         if process.dead:
             process = around.restart(step.process % len(around.processes))
         steps = around.arm(step, process)
-        call = self.judge.begin(step.operation, process)
+        call = self.judge.begin(step.operation, process, actor_of(step))
         task = process.start(self._perform(step, process, call), call.number)
         self._under_way.append((call, task))
         if steps is not None:
@@ -122,6 +123,7 @@ class World:
         else:
             say(f"step {step.number} ends: {type(result).__name__} {getattr(result, 'complete', '')}")
             self.judge.succeeded(call, result, self.around.disk)
+            check_claim(self.judge, call, result)
 
     async def _all_ended(self) -> None:
         """Wait until whatever is under way has ended, or its process has died."""

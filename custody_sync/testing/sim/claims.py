@@ -1,0 +1,84 @@
+"""What a result claims, held against the world at the moment when it is given.
+
+`complete` says that no store holds or serves what had to go. What came after the operation began is
+excepted, and what nobody could know of: an entry that no event names, in a store that cannot be
+asked by fact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from custody_sync.forgetting import ForgetManyResult
+from custody_sync.model import Capability, format_instant
+from custody_sync.results import ExpireResult, Fate, ForgetResult, RetractResult, VerifyResult, WriteResult
+from custody_sync.testing.sim.disk import LEDGER_ID
+from custody_sync.testing.sim.judge import Call, Judge
+from custody_sync.testing.sim.log import Key, Log
+
+
+def begin_claim(judge: Judge, call: Call) -> None:
+    """Note which entries a verification that begins now has to ask about: recorded, and to be gone."""
+    log, at = judge.log, _now(judge, call)
+    current, removed = log.current(at), log.retracted | log.forgotten | log.covered(at)
+    call.due = frozenset(
+        key for key, fact_id in log.placed.items() if fact_id in removed and key not in current
+    )
+
+
+def check_claim(judge: Judge, call: Call, result: object) -> None:
+    """I5: what a result calls complete is so."""
+    if not getattr(result, "complete", False):
+        return
+    if isinstance(result, VerifyResult):
+        judge.expect(result.asked > 0, "I5", "a verification that asked nothing is complete")
+        for key, _ in _left(judge, call):
+            judge.expect(key not in call.due, "I5", f"verify is complete, and {key} is still there")
+        return
+    facts = set(_removed(judge.log, result))
+    left = [key for key, fact_id in _left(judge, call) if fact_id in facts]
+    judge.expect(not left, "I5", f"{call.operation} of {sorted(facts)} is complete, and {left} are there")
+
+
+def _removed(log: Log, result: object) -> Iterator[str]:
+    """Yield the facts whose entries a complete result says are gone."""
+    if isinstance(result, ForgetResult | RetractResult):
+        yield result.fact_id
+    elif isinstance(result, ExpireResult | ForgetManyResult):
+        yield from (one.fact_id for one in result.facts if one.fate is Fate.FORGOTTEN)
+    elif isinstance(result, WriteResult) and not result.duplicate:
+        below = result.fact.supersedes
+        # A claim covers nothing, and for what was retracted or forgotten meanwhile others have to answer.
+        is_covered = result.fact.fact_id in log.effective
+        if below is not None and is_covered and below not in log.retracted | log.forgotten:
+            yield below
+
+
+def _left(judge: Judge, call: Call) -> Iterator[tuple[Key, str]]:
+    """Yield what stores hold or serve that is not to be there, and that this operation could know of."""
+    log = judge.log
+    current = log.current(_now(judge, call)).keys()
+    for store in judge.stores.values():
+        blind = Capability.FIND in store.capabilities
+        for entry in store.shown():
+            key = store.name, entry.external_id
+            if entry.ledger_id != LEDGER_ID or entry.fact_id is None or key in current:
+                continue
+            if judge.landed.get(key, 0) > call.began or (blind and not _is_known(log, key)):
+                continue
+            # What its store has called gone and serves again by itself is the next verification's.
+            if store.holds(entry.external_id) or key not in judge.gone:
+                yield key, entry.fact_id
+
+
+def _now(judge: Judge, call: Call) -> str:
+    """Return the ledger's time: never before its last event, wherever the process's clock is."""
+    last = judge.log.events[-1]["tx_time"] if judge.log.events else ""
+    return max(format_instant(call.process.clock.now()), last)
+
+
+def _is_known(log: Log, key: Key) -> bool:
+    return key in log.placed or key in log.ended
+
+
+__all__ = ["begin_claim", "check_claim"]
