@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import json
+import signal
 
 import pytest
 from fix_cli import Cli, Json
