@@ -332,3 +332,22 @@ def test_an_interrupted_close_ends_what_is_under_way(tmp_path: Path, monkeypatch
             custody.close()
         with pytest.raises(errors.ClosedError):
             writing.result(30)
+
+
+def test_a_store_that_exits_ends_only_its_caller(tmp_path: Path) -> None:
+    """An exit out of a store is raised to who called; the loop goes on for everybody else."""
+
+    class Leaving(MemoryStore):
+        leaves = True
+
+        async def put(self, fact: Fact, label: Label) -> Sequence[str]:
+            """Exit once."""
+            if self.leaves:
+                self.leaves = False
+                raise SystemExit(3)
+            return await super().put(fact, label)
+
+    with Coordinator(url(tmp_path), create=True, stores=[Leaving()]) as custody:
+        with pytest.raises(SystemExit):
+            custody.write(value="a note", space="org", actor=ACTOR)
+        assert custody.write(value="another", space="org", actor=ACTOR).complete
