@@ -7,15 +7,17 @@ import hashlib
 import json
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
 from custody_sync import errors
 from custody_sync.coordinator import AsyncCoordinator
-from custody_sync.model import Entry
+from custody_sync.model import Entry, Erasure
+from custody_sync.results import ForgetResult, VerifyResult
 from custody_sync.testing.sim import DiskFault, NetFault, Plan, VirtualLoop
+from custody_sync.testing.sim.claims import begin_claim, check_claim
 from custody_sync.testing.sim.judge import Judge
 from custody_sync.testing.sim.log import Log, LogBroken
 from custody_sync.testing.sim.network import LATEST, SimStore
@@ -74,7 +76,7 @@ class Bench:
 
     async def write(self, **more: Any) -> Any:
         """Write a fact."""
-        call = self.around.judge.begin("write", self.process)
+        call = self.around.judge.begin("write", self.process, ACTOR)
         task = self.process.start(
             self.custody.write(value="violet", space="org", actor=ACTOR, **more), call.number
         )
@@ -278,11 +280,40 @@ def test_the_judge_names_what_it_sees() -> None:
         judge.took_over("lease", "2020-01-01T00:00:00.000000Z", now)
         assert judge.violations == []
         judge.took_over("lease", "2030-01-01T00:00:00.000000Z", now)
-        call = judge.begin("write", bench.process)
+        call = judge.begin("write", bench.process, ACTOR)
         bench.store.network.chance = random.Random(1)
         await bench.write()
         judge.words["f"] = "quoted"
         judge.failed(call, errors.InvalidInput(field="value", problem="not quoted"))
         assert [violation.invariant for violation in judge.violations] == ["I3", "I6"]
+
+    bench.run(work)
+
+
+def test_the_judge_believes_no_result() -> None:
+    """What is called complete while a store still has an entry that had to go is a violation."""
+    bench = Bench()
+
+    async def work() -> None:
+        judge: Judge = bench.around.judge
+        fact = (await bench.write()).fact
+        forget = judge.begin("forget", bench.process, "forgetting")
+        verify = judge.begin("verify", bench.process, "verifying")
+        judge.log.forgotten.add(fact.fact_id)
+        begin_claim(judge, verify)
+        result = ForgetResult(
+            fact_id=fact.fact_id, removals=(), restored=(), erasure=Erasure.DONE, complete=True
+        )
+        check_claim(judge, forget, replace(result, complete=False))
+        assert judge.violations == []
+        check_claim(judge, forget, result)
+        check_claim(judge, verify, VerifyResult(asked=1, removals=(), complete=True))
+        assert [violation.invariant for violation in judge.violations] == ["I5", "I5"]
+        # What landed after the operation began is not its to answer for.
+        late = judge.begin("forget", bench.process, "forgetting")
+        for key in judge.landed:
+            judge.landed[key] = late.began + 1
+        check_claim(judge, late, result)
+        assert len(judge.violations) == 2
 
     bench.run(work)
