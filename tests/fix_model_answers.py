@@ -11,7 +11,7 @@ from fix_model_events import Record, lasting, sections
 
 from custody_sync.ledger import Repair
 from custody_sync.ledger.storage import Account, Compared, Held, Unaccounted, Waiting
-from custody_sync.model import Entry, Event, Fact, Observation, Placement, Provenance, Standing
+from custody_sync.model import ERASED_ID, Entry, Event, Fact, Observation, Placement, Provenance, Standing
 from custody_sync.recalled import Belief, Followed, Link
 
 T = TypeVar("T")
@@ -75,9 +75,11 @@ class Answers:
     def _followed(self, entry: Entry, valid_at: datetime, head: int, claimed: bool) -> Followed:
         owner = entry.fact_id
         if owner is None:
-            spots = self._model.found_at(entry.store, entry.external_id)
-            spots = [spot for spot in spots if spot.scope == entry.scope and spot.state is not GONE]
-            owner = max(spots, key=lambda spot: spot.at).fact_id if spots else None
+            # What stands for an erased id is no entry's own; what was seen gone may have come back.
+            is_own = not entry.external_id.startswith(ERASED_ID)
+            spots = self._model.found_at(entry.store, entry.external_id) if is_own else []
+            spots = [spot for spot in spots if spot.scope == entry.scope]
+            owner = max(spots, key=lambda spot: (spot.state is not GONE, spot.at)).fact_id if spots else None
         known = self._model.facts.get(owner or "")
         if known is None:
             return Followed(self._of_no_fact(owner or "", head), owner, None)

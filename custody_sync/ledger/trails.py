@@ -13,7 +13,7 @@ from typing import Any
 from custody_sync.canonical import is_text
 from custody_sync.ledger.answers import ANSWERED, Row, fact_of
 from custody_sync.ledger.questions import Instants, Trail
-from custody_sync.model import Entry, Fact, format_instant
+from custody_sync.model import ERASED_ID, Entry, Fact, format_instant
 from custody_sync.recalled import Belief, Followed, Link
 
 LINK = f"f.root, f.live, f.retract_seq, f.forget_seq, {ANSWERED}"
@@ -43,7 +43,10 @@ def asked_of(entries: Sequence[Entry], trail: Trail) -> tuple[list[str | None], 
             "adopted": trail.adopted[place] if trail.adopted else None,
         }
         for place, entry in enumerate(entries)
-        if entry.fact_id is None and askable(entry.scope) == entry.scope
+        # What stands for an id that an erasure took is no entry's own.
+        if entry.fact_id is None
+        and askable(entry.scope) == entry.scope
+        and not entry.external_id.startswith(ERASED_ID)
     ]
     return [askable(entry.fact_id) for entry in entries], unlabelled
 

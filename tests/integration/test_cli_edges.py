@@ -20,7 +20,7 @@ import pytest
 
 SECRET = "pw-7Q"
 COMMAND = [sys.executable, "-m", "custody_sync.cli.main"]
-ODD_FOLDERS = ["50% off/a#b/x%41y", "what?", "~tilde"]
+ODD_FOLDERS = ["50% off/a#b/x%41y", "~tilde/what?"]
 PATIENCE, AGAIN = 120.0, 2.0
 """Seconds: how long a command may take in all, and after how long it is interrupted again."""
 BRACKETS = ["[/items] closes", "list[str] and [red]x [link=https://x.invalid]y"]
