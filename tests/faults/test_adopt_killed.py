@@ -56,6 +56,9 @@ async def folder(tmp_path: Path) -> Path:
         raw.setup()
         for n in range(COUNT):
             raw.put(("memories", f"{n % 3}"), f"key-{n}", {"text": f"memory {n}", "topic": "x"})
+    # Made here: two processes that make one store's tables at once fail in the vendor's own migration.
+    with SqliteStore.from_conn_string(str(tmp_path / "new.db")) as raw:
+        raw.setup()
     return tmp_path
 
 
