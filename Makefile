@@ -46,7 +46,7 @@ live: $(VENV)/pyvenv.cfg
 	$(BIN)/python docker/live/run.py $(LIVE)
 
 clean:
-	rm -rf $(VENV) .live build dist custody_sync.egg-info .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) benchmarks/.venv-minilm .live build dist custody_sync.egg-info .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(VENV)/.has-demo: EXTRAS = all
 $(VENV)/.has-test: EXTRAS = all,test

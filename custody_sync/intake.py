@@ -165,6 +165,8 @@ class AsyncIntake(AsyncKeeping):
         named = read_fact_ids(fact_ids)
         if (named is None) is (space is None):
             raise InvalidInput(field="fact_ids", problem="or a space say which claims; give one of them")
+        if named == ():
+            raise InvalidInput(field="fact_ids", problem="must be a list of at least one id")
         selection = select(self._gates, space=space)
 
         async def confirm(fact: Fact) -> WriteResult:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from custody_sync import Entry, Fact, Hit, Label
+from custody_sync.errors import StoreRefused
 
 WORD = re.compile(r"\w+")
 
@@ -42,11 +43,11 @@ class Shelf:
 
     async def put(self, fact: Fact, label: Label) -> Sequence[str]:
         """Refuse: what it holds is laid into it."""
-        raise NotImplementedError
+        raise StoreRefused(store=self.name, operation="put", cause="laid_into_it")
 
     async def delete(self, entry: Entry) -> None:
         """Refuse: nothing is ever taken from it."""
-        raise NotImplementedError
+        raise StoreRefused(store=self.name, operation="delete", cause="kept_for_ever")
 
     async def search(self, query: str, k: int, spaces: Sequence[str] | None) -> list[Hit]:
         """Serve the best, of whatever space."""

@@ -20,6 +20,7 @@ from custody_sync.errors.inputs import (
     InvalidInput,
     InvalidStore,
     MissingExtra,
+    NotOffered,
     TextTooLong,
     ValidatorFailed,
 )
@@ -131,6 +132,7 @@ __all__ = [
     "NotBelieved",
     "NotConfirmed",
     "NotForgotten",
+    "NotOffered",
     "NotPlaced",
     "NotRemoved",
     "OnHold",

@@ -36,6 +36,12 @@ class MissingExtra(CustodyError, Terminal, ImportError):
     code = "missing_extra"
 
 
+class NotOffered(CustodyError, Terminal, NotImplementedError):
+    """{what} {problem}."""
+
+    code = "not_offered"
+
+
 class InsideEventLoop(CustodyError, Terminal, RuntimeError):
     """{used} blocks and was called from inside a running event loop; use {instead} there."""
 

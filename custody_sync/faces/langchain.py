@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from custody_sync.adapters._shared import vendor
 from custody_sync.adapters.langchain import LangChainStore
-from custody_sync.errors import InvalidInput
+from custody_sync.errors import InvalidInput, NotOffered
 from custody_sync.faces import _langchain_reading as reading
 from custody_sync.faces import _langchain_writing as writing
 from custody_sync.faces._langchain_documents import Document, Said, read_documents, read_ids, read_texts
@@ -255,7 +255,7 @@ class CustodyVectorStore(Face, VectorStore):
         """Return documents that are near and unlike each other; the ledger's texts are embedded for it.
 
         Raises:
-            NotImplementedError: the original's embeddings are not known.
+            NotOffered: the original's embeddings are not known.
         """
         asked = reading.read_search(query, max(k, fetch_k), kwargs, enough=k)
         embeddings = self._embeddings()
@@ -279,9 +279,9 @@ class CustodyVectorStore(Face, VectorStore):
         """Refuse: the ledger's recall asks a store in words, and there are none.
 
         Raises:
-            NotImplementedError: always.
+            NotOffered: always.
         """
-        raise NotImplementedError("CustodyVectorStore searches by text; call similarity_search")
+        raise NotOffered(what="CustodyVectorStore", problem="searches by text; call similarity_search")
 
     async def asimilarity_search_by_vector(
         self, embedding: list[float], k: int = 4, **kwargs: Any
@@ -309,7 +309,7 @@ class CustodyVectorStore(Face, VectorStore):
     def _select_relevance_score_fn(self) -> Callable[[float], float]:
         """Return the original's own way from a score to a relevance."""
         if self._wrapped is None:
-            raise NotImplementedError("the original is not known; give wrapped= its LangChainStore")
+            raise NotOffered(what="the original", problem="is not known; give wrapped= its LangChainStore")
         original: Any = self._wrapped.original
         chosen: Callable[[float], float] | None = None
         # LangChain's own says nothing when it raises.
@@ -319,14 +319,14 @@ class CustodyVectorStore(Face, VectorStore):
             problem = (
                 "has no relevance scores; call similarity_search_with_score, or use no threshold of them"
             )
-            raise NotImplementedError(f"{type(original).__name__} {problem}")
+            raise NotOffered(what=type(original).__name__, problem=problem)
         return chosen
 
     def _embeddings(self) -> Embeddings:
         embeddings = self.embeddings
         if embeddings is None:
-            problem = "max_marginal_relevance_search needs embeddings; give wrapped= the original's adapter"
-            raise NotImplementedError(problem)
+            problem = "needs embeddings; give wrapped= the original's adapter"
+            raise NotOffered(what="max_marginal_relevance_search", problem=problem)
         return embeddings
 
 

@@ -126,8 +126,10 @@ class PlainStore(VectorStore):
     def from_texts(
         cls, texts: list[str], embedding: Any, metadatas: Any = None, **options: Any
     ) -> PlainStore:
-        """Be abstract no more."""
-        raise NotImplementedError
+        """Make one that holds them."""
+        made = cls()
+        made.add_texts(texts, metadatas, **options)
+        return made
 
     def add_texts(self, texts: Any, metadatas: Any = None, **options: Any) -> list[str]:
         """Add texts."""

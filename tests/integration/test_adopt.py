@@ -338,6 +338,12 @@ async def test_claims_wait_and_are_confirmed_together(desk: Desk) -> None:
     assert '"provenance":"attested"' in str(desk.stores["old"].metadata("raw-1")["custody"])
 
 
+async def test_no_claims_at_all_are_not_confirmed(desk: Desk) -> None:
+    """An empty list is a mistake and no success: nothing that was asked for is complete."""
+    empty = desk.custody.confirm_many(fact_ids=[], actor=ACTOR, dry_run=False)
+    assert "at least one" in str(await error_of(empty, errors.InvalidInput))
+
+
 async def test_a_retraction_takes_an_adopted_entry(desk: Desk) -> None:
     """It is removed and verified as any other, and its id is not adopted again."""
     (key,) = fill(desk, 1)

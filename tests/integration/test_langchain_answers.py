@@ -14,7 +14,7 @@ from langchain_core.documents import Document
 from langchain_core.vectorstores import InMemoryVectorStore
 
 from custody_sync.adapters.langchain import LangChainStore
-from custody_sync.errors import OnHold
+from custody_sync.errors import NotOffered, OnHold
 from custody_sync.faces import _langchain_writing as writing
 from custody_sync.faces.langchain import CustodyRetriever, CustodyVectorStore
 from custody_sync.model import Hit
@@ -215,5 +215,5 @@ def test_a_threshold_of_relevance_is_the_originals_or_is_refused(over: Over) -> 
         lambda: bare.as_retriever(**options).invoke("alpha"),
         lambda: bare.similarity_search_with_relevance_scores("alpha"),
     ):
-        with pytest.raises(NotImplementedError, match="InMemoryVectorStore has no relevance scores; call"):
+        with pytest.raises(NotOffered, match="InMemoryVectorStore has no relevance scores; call"):
             search()
