@@ -11,7 +11,6 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Executor
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
@@ -244,12 +243,11 @@ class LangChainStore:
         if self._reach.uuids and not _is_uuid(external_id):
             return False
         list_ids = self._reach.list_ids
-        with suppress(StoreRefused):
-            if self._calls.gets:
-                return bool(await self._calls.get("has", [external_id]))
-            if list_ids is not None:
-                listed = partial(list_ids, external_id)
-                return await self._calls.run("has", lambda: any(key == external_id for key in listed()))
+        if self._calls.gets:
+            return bool(await self._calls.get("has", [external_id]))
+        if list_ids is not None:
+            listed = partial(list_ids, external_id)
+            return await self._calls.run("has", lambda: any(key == external_id for key in listed()))
         return None
 
     # --- proving an absence ----------------------------------------------------------------

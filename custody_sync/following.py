@@ -154,21 +154,13 @@ class FollowUp:
 
     async def earlier_links(self, fact: Fact) -> tuple[str, ...]:
         """Name the earlier links of the chain that an erasure of this one leaves as they are."""
-        left: list[str] = []
-        seen: Fact | None = fact
-        try:
-            while seen is not None and seen.supersedes is not None and len(left) < MOST_LINKS:
-                seen = await self._ledger.get(seen.supersedes)
-                if seen is not None and not seen.forgotten:
-                    left.append(seen.fact_id)
-        except CustodyError as error:
-            return (f"whether earlier links of its chain are forgotten is not known ({error.code})",)
-        return (f"earlier links of its chain are not forgotten: {', '.join(left)}",) if left else ()
+        return await self.links_left([fact.fact_id]) if fact.supersedes is not None else ()
 
     async def links_left(self, fact_ids: Sequence[str]) -> tuple[str, ...]:
         """Name the earlier links of all their chains that an erasure of many leaves as they are, once."""
         left: list[str] = []
         seen: set[str] = set()
+        whose = "its chain" if len(fact_ids) == 1 else "their chains"
         try:
             for start in range(0, len(fact_ids), PAGE):
                 asked = fact_ids[start : start + PAGE]
@@ -184,11 +176,11 @@ class FollowUp:
                             left.append(link.fact_id)
                         link = known.get(link.supersedes or "")
         except CustodyError as error:
-            return (f"whether earlier links of their chains are forgotten is not known ({error.code})",)
+            return (f"whether earlier links of {whose} are forgotten is not known ({error.code})",)
         if not left:
             return ()
         more = f" and {len(left) - MOST_LINKS} more" if len(left) > MOST_LINKS else ""
-        return (f"earlier links of their chains are not forgotten: {', '.join(left[:MOST_LINKS])}{more}",)
+        return (f"earlier links of {whose} are not forgotten: {', '.join(left[:MOST_LINKS])}{more}",)
 
     async def notes(self, rows: Sequence[Placement]) -> tuple[str, ...]:
         """Let the stores clean up after a forget, and say what they and the ledger leave behind."""

@@ -22,28 +22,13 @@ from custody_sync.model import Erasure, Fact, Placement
 from custody_sync.recording import Recorder
 from custody_sync.releasing import settled
 from custody_sync.removal import Mandate, all_gone
-from custody_sync.results import FactFate, Fate, ForgetResult, Removal
+from custody_sync.results import FactFate, Fate, ForgetManyResult, ForgetResult, Removal
 from custody_sync.runtime import Runtime
 
 CONCURRENCY = 16
 """Facts of one batch that are forgotten at once."""
 
 Progress: TypeAlias = Callable[[FactFate], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForgetManyResult:
-    """What became of facts that were named to be forgotten; a hold keeps its fact, and is named.
-
-    `stopped` is the code of the error that ended the run early: running it again goes on.
-    """
-
-    facts: tuple[FactFate, ...]
-    erasure: Erasure | None
-    """What is left of the values in the ledger's files; None where nothing was erased."""
-    notes: tuple[str, ...]
-    stopped: str | None
-    complete: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

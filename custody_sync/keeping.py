@@ -12,7 +12,7 @@ from custody_sync.canonical import check_name, check_optional, check_reason
 from custody_sync.errors import InvalidInput, RepairedId, UnknownFact
 from custody_sync.finishing import Finishing
 from custody_sync.following import FollowUp
-from custody_sync.forgetting import ForgetManyResult, Forgetter, Order, Progress, Run
+from custody_sync.forgetting import Forgetter, Order, Progress, Run
 from custody_sync.ledger import Hold, Release
 from custody_sync.ledger.storage import Account
 from custody_sync.model import MAX_SKEW, Fact, Standing, format_instant
@@ -20,9 +20,16 @@ from custody_sync.proposing import read_when
 from custody_sync.recording import Recorder, check_place
 from custody_sync.removal import Mandate
 from custody_sync.repair.verify import read_fact_ids
-from custody_sync.results import ExpireResult, Fate, ForgetResult, ForgetWhereResult, HoldResult
+from custody_sync.results import (
+    ExpireResult,
+    Fate,
+    ForgetManyResult,
+    ForgetResult,
+    ForgetWhereResult,
+    HoldResult,
+)
 from custody_sync.retention import AGES, AgeFrom, Expiry, expire, read_windows
-from custody_sync.serving import AsyncServing
+from custody_sync.serving import AsyncServing, check_flag
 from custody_sync.signals.operations import traced
 from custody_sync.subjects import Scope, SubjectErasure
 
@@ -260,7 +267,7 @@ class AsyncKeeping(AsyncServing):
         order = self._order(actor, receipt_id, check_reason(reason), digest, identity)
         size = _read_batch(batch)
         await check_place(self.ledger)
-        run = Run(self._forgetter, order, dry_run=_read_flag(dry_run, "dry_run"), progress=progress)
+        run = Run(self._forgetter, order, dry_run=check_flag(dry_run, "dry_run"), progress=progress)
         erasure = SubjectErasure(self.ledger, self._gates, run, scope, identity=identity)
         return await erasure.forget(size)
 
@@ -314,14 +321,14 @@ class AsyncKeeping(AsyncServing):
         self._check_open()
         if age_from not in AGES:
             raise InvalidInput(field="age_from", problem="must be learned or superseded")
-        everywhere = _read_flag(all_spaces, "all_spaces")
+        everywhere = check_flag(all_spaces, "all_spaces")
         only = check_optional(space, "space")
         cutoffs, cutoff_of = self._cutoffs(before, windows, only, everywhere)
         said = check_reason(reason) or _why(age_from, cutoffs if windows is None else {})
         order = self._order(actor, receipt_id, said, digest, identity)
         size = _read_batch(batch)
         await check_place(self.ledger)
-        run = Run(self._forgetter, order, dry_run=_read_flag(dry_run, "dry_run"), progress=progress)
+        run = Run(self._forgetter, order, dry_run=check_flag(dry_run, "dry_run"), progress=progress)
         expiry = Expiry(
             cutoffs=cutoffs, cutoff_of=cutoff_of, space=only, age_from=age_from, identity=identity
         )
@@ -363,7 +370,7 @@ class AsyncKeeping(AsyncServing):
             mandate=self._mandate(actor, receipt_id),
             reason=reason,
             digest=digest,
-            identity=_read_flag(identity, "identity"),
+            identity=check_flag(identity, "identity"),
         )
 
     def _mandate(self, actor: object, receipt_id: object) -> Mandate:
@@ -381,13 +388,6 @@ def _why(age_from: AgeFrom, cutoffs: Mapping[str, datetime]) -> str:
     """Return the reason on record where none was given; a pattern may name a person, so none is in it."""
     limit = next((f"before {format_instant(cutoff)}" for cutoff in cutoffs.values()), "its window ago")
     return f"expired: {age_from} {limit}"
-
-
-def _read_flag(flag: object, field: str) -> bool:
-    # A text such as "false" counts as true, and would erase what it was meant to spare.
-    if not isinstance(flag, bool):
-        raise InvalidInput(field=field, problem="must be true or false")
-    return flag
 
 
 def _read_batch(batch: object) -> int:

@@ -136,16 +136,15 @@ class Remover(Prover):
         await self._take_away_unlabelled(gate, entry, text)
         # A store that does not look at scopes would not call it gone while another one holds it.
         places = [*elsewhere, entry]
-        ends = [await self.take_away(gate, replace(place, text=text)) for place in places]
+        ends = [await self._take_place(gate, place, text) for place in places]
         outcome, detail = next((end for end in ends if end[0] is not Outcome.VERIFIED), ends[-1])
-        if detail == STRIPPED:
-            outcome, detail = await self._take_away_stripped(gate, entry, text, (outcome, detail))
         return await self.settle(entry, last, outcome, detail, mandate)
 
-    async def _take_away_stripped(
-        self, gate: Gate, entry: Entry, text: str | None, end: tuple[Outcome, str]
-    ) -> tuple[Outcome, str]:
-        """Delete what lost its label and still has the very text under the id that was recorded."""
+    async def _take_place(self, gate: Gate, entry: Entry, text: str | None) -> tuple[Outcome, str]:
+        """Take away what one place holds; also what lost its label and still has the very text there."""
+        end = await self.take_away(gate, replace(entry, text=text))
+        if end[1] != STRIPPED:
+            return end
         with contextlib.suppress(CustodyError):
             if was := text or await self._text_of(entry.fact_id or ""):
                 await gate.delete(replace(self._as_ours(entry), fact_id=None, text=was))

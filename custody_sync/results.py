@@ -135,6 +135,18 @@ class FactFate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetManyResult:
+    """What became of facts that were named to be forgotten; `stopped` is the code of what ended it early."""
+
+    facts: tuple[FactFate, ...]
+    erasure: Erasure | None
+    """What is left of the values in the ledger's files; None where nothing was erased."""
+    notes: tuple[str, ...]
+    stopped: str | None
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExpireResult:
     """What one expiry did. A hold keeps its fact, is named, and leaves nothing incomplete.
 

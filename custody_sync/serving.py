@@ -243,7 +243,7 @@ def _are_seconds(said: object) -> bool:
 
 
 def check_flag(flag: object, field: str) -> bool:
-    """Return a flag; what is only taken for one, such as "no", is refused."""
+    """Return a flag; a text such as "false" counts as true, and would do what it was meant to prevent."""
     if not isinstance(flag, bool):
         raise InvalidInput(field=field, problem=f"must be True or False, not {type(flag).__name__}")
     return flag

@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 
 from custody_sync.coordinator import AsyncCoordinator
 from custody_sync.errors import InvalidInput
-from custody_sync.forgetting import ForgetManyResult, Progress
+from custody_sync.forgetting import Progress
 from custody_sync.keeping import BATCH
 from custody_sync.ledger import Ledger
 from custody_sync.loop_thread import LoopThread
@@ -21,6 +21,7 @@ from custody_sync.ports import Store, Validator
 from custody_sync.removal import Patience
 from custody_sync.results import (
     ExpireResult,
+    ForgetManyResult,
     ForgetResult,
     ForgetWhereResult,
     HoldResult,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from custody_sync.errors import InvalidInput
+from custody_sync.faces._equality import same
 
 if TYPE_CHECKING:
     from langchain_core.documents import Document
@@ -22,25 +23,20 @@ _ABSENT = object()
 _DEEPEST = 100
 
 
-def _same(held: Any, wanted: Any) -> bool:
-    """Compare as JSON does: 1 is 1.0, and neither is true."""
-    return isinstance(held, bool) is isinstance(wanted, bool) and bool(held == wanted)
-
-
 def _sized(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], bool]:
     """Compare by size; true and false have none."""
-    return lambda held, wanted: not isinstance(held, bool) and bool(compare(held, wanted))
+    return lambda held, wanted: not {bool} & {type(held), type(wanted)} and bool(compare(held, wanted))
 
 
 _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
-    "$eq": _same,
-    "$ne": lambda held, wanted: not _same(held, wanted),
+    "$eq": same,
+    "$ne": lambda held, wanted: not same(held, wanted),
     "$gt": _sized(operator.gt),
     "$gte": _sized(operator.ge),
     "$lt": _sized(operator.lt),
     "$lte": _sized(operator.le),
-    "$in": lambda held, wanted: any(_same(held, one) for one in wanted),
-    "$nin": lambda held, wanted: not any(_same(held, one) for one in wanted),
+    "$in": lambda held, wanted: any(same(held, one) for one in wanted),
+    "$nin": lambda held, wanted: not any(same(held, one) for one in wanted),
 }
 _TRUE_WHERE_ABSENT = ("$ne", "$nin")
 _MANY = ("$and", "$or")

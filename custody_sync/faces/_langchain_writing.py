@@ -28,10 +28,11 @@ from custody_sync.errors import (
     WriteInProgress,
 )
 from custody_sync.faces._langchain_documents import PREDICATE, Said, is_document
-from custody_sync.forgetting import ForgetManyResult
+from custody_sync.faces._pending import tell_pending
+from custody_sync.faces._unfinished import unfinished
 from custody_sync.ledger.questions import Account
-from custody_sync.model import Fact, PlacementState
-from custody_sync.results import Fate, WriteResult
+from custody_sync.model import Fact
+from custody_sync.results import Fate, ForgetManyResult, WriteResult
 
 log = logging.getLogger("custody_sync.faces")
 
@@ -55,15 +56,6 @@ class View:
     store: str | None = None
     on_pending: Pending | None = None
 
-    def hand_over(self, result: WriteResult | ForgetManyResult) -> None:
-        """Give the caller a result whose removals are not all verified; what is recorded stays so."""
-        if self.on_pending is None:
-            return
-        try:
-            self.on_pending(result)
-        except Exception as error:
-            log.warning("on_pending raised %s", type(error).__name__)
-
 
 # --- add ------------------------------------------------------------------------------------
 
@@ -84,12 +76,7 @@ async def add(custody: AsyncCoordinator, view: View, said: Sequence[Said], at_on
 
     ended = await asyncio.gather(*(write(*item) for item in last.items()), return_exceptions=True)
     done = [result for result in ended if isinstance(result, WriteResult)]
-    pending = [result for result in done if not result.complete]
-    if pending:
-        # A list of ids has no room for it.
-        log.warning("a removal is recorded and not yet verified in every store: run repair")
-    for result in pending:
-        view.hand_over(result)
+    tell_pending(view.on_pending, *done)
     for failure in ended:
         if isinstance(failure, BaseException):
             if isinstance(failure, CustodyError) and len(last) > 1:
@@ -185,8 +172,7 @@ async def delete(
 
 async def _forget(custody: AsyncCoordinator, view: View, fact_ids: Sequence[str]) -> ForgetManyResult:
     result = await custody.forget_many(fact_ids, actor=view.actor, reason=_REASON, receipt_id=view.receipt_id)
-    if not result.complete:
-        view.hand_over(result)
+    tell_pending(view.on_pending, result, said=True)
     return result
 
 
@@ -227,24 +213,16 @@ async def _none_is_left(
 async def _to_forget(custody: AsyncCoordinator, space: str, document_id: str) -> list[str]:
     """Return every version that is not forgotten, or is forgotten and not seen gone, oldest first.
 
-    So whoever is interrupted finds the document still there, and deletes the rest by deleting it again.
+    Whoever is interrupted deletes the rest by deleting it again.
     """
     accounts = await accounts_of(custody, space, document_id)
+    states = {account.fact_id: account.forgotten for account in accounts}
     if not accounts:
         other = await custody.ledger.get(document_id)
-        is_here = other is not None and other.space == space and not is_document(other)
-        if not is_here or other is None:
-            return []
-        return [document_id] if not other.forgotten or await _is_due(custody, document_id) else []
-    return [
-        account.fact_id
-        for account in accounts
-        if not account.forgotten or await _is_due(custody, account.fact_id)
-    ]
-
-
-async def _is_due(custody: AsyncCoordinator, fact_id: str) -> bool:
-    return any(row.state is PlacementState.DUE for row in await custody.ledger.placements(fact_id))
+        if other is not None and other.space == space and not is_document(other):
+            states = {document_id: other.forgotten}
+    left = await unfinished(custody, [fact_id for fact_id, forgotten in states.items() if forgotten])
+    return [fact_id for fact_id, forgotten in states.items() if not forgotten or fact_id in left]
 
 
 # --- what the ledger has of a document ------------------------------------------------------

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from custody_sync.errors import InvalidInput
+from custody_sync.faces._equality import same
 from custody_sync.model import Json
 
 _ORDER: Mapping[str, Callable[[Any, Any], bool]] = {
@@ -90,23 +91,14 @@ def _fits(value: Json, wanted: Json) -> bool:
     if isinstance(wanted, list):
         same_size = isinstance(value, list) and len(value) == len(wanted)
         return isinstance(value, list) and same_size and all(map(_fits, value, wanted))
-    return _same(value, wanted)
+    return same(value, wanted)
 
 
 def _holds(value: Json, name: str, bound: Json) -> bool:
     if name in _EQUAL:
-        return _same(value, bound) is (name == "$eq")
+        return same(value, bound) is (name == "$eq")
     alike = (_is_number(value) and _is_number(bound)) or (isinstance(value, str) and isinstance(bound, str))
     return alike and _ORDER[name](value, bound)
-
-
-def _same(value: Json, wanted: Json) -> bool:
-    """Compare as JSON does: 1 is 1.0, and neither is true."""
-    if isinstance(value, dict) and isinstance(wanted, dict):
-        return value.keys() == wanted.keys() and all(_same(value[key], wanted[key]) for key in wanted)
-    if isinstance(value, list) and isinstance(wanted, list):
-        return len(value) == len(wanted) and all(map(_same, value, wanted))
-    return isinstance(value, bool) is isinstance(wanted, bool) and value == wanted
 
 
 def _is_number(value: Json) -> bool:

@@ -230,8 +230,10 @@ class Reading:
             below = await self.layout.spaces(custody.ledger, question.prefix) or []
             groups = [below[first : first + _SPACES] for first in range(0, len(below), _SPACES)]
             answers = [await ask(group) for group in groups] or answers
-        tell_partial(min(answers, key=lambda answer: answer.complete), end)
-        hits = _best([hit for answer in answers for hit in answer.hits])[question.offset : end]
+        best = _best([hit for answer in answers for hit in answer.hits])[:end]
+        if len(best) < end:
+            tell_partial(min(answers, key=lambda answer: answer.complete))
+        hits = best[question.offset :]
         kept = [item for hit in hits if (item := self.layout.read(hit.fact)) is not None]
         dated = await self._dated(custody, kept, question.refresh)
         return [found._replace(score=hit.score) for found, hit in zip(dated, hits, strict=True)]

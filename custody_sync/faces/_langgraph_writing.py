@@ -25,7 +25,8 @@ from custody_sync.errors import (
     WriteInProgress,
 )
 from custody_sync.faces._langgraph_layout import PREDICATE, Address
-from custody_sync.faces._langgraph_reading import Reading, log
+from custody_sync.faces._langgraph_reading import Reading
+from custody_sync.faces._pending import tell_pending
 from custody_sync.faces._unfinished import unfinished
 from custody_sync.ledger.storage import Account
 from custody_sync.model import Fact, Json
@@ -111,7 +112,7 @@ class Writing:
     async def _supersede(self, custody: AsyncCoordinator, speaker: Speaker, put: Put, live: Fact) -> None:
         result = await custody.write(**_said(custody, speaker, put), supersedes=live.fact_id)
         self._reading.follow(live, result.fact)
-        self._tell(result)
+        tell_pending(self._on_pending, result)
 
     async def _begin(self, custody: AsyncCoordinator, speaker: Speaker, put: Put, after: str) -> str | None:
         """Write the first version of a life, under a key that no other process can write another under.
@@ -124,7 +125,7 @@ class Writing:
             result = await custody.write(**_said(custody, speaker, put), idempotency_key=f"item {key}")
         except (IdempotencyConflict, Forgotten) as taken:
             return str(taken.fields["fact_id"])
-        self._tell(result)
+        tell_pending(self._on_pending, result)
         return None
 
     async def _delete(self, custody: AsyncCoordinator, speaker: Speaker, address: Address) -> None:
@@ -144,20 +145,7 @@ class Writing:
             result = await custody.forget(
                 account.fact_id, actor=speaker.actor, reason=_REASON, receipt_id=speaker.receipt_id
             )
-            self._tell(result)
-
-    def _tell(self, result: WriteResult | ForgetResult) -> None:
-        """Say so where stores may still hold what is gone; nobody is served it."""
-        if result.complete:
-            return
-        log.warning("a removal is recorded and not yet verified in every store: run repair")
-        if self._on_pending is None:
-            return
-        try:
-            self._on_pending(result)
-        except Exception as error:
-            # What was done is recorded; the caller's own function does not make it undone.
-            log.warning("on_pending raised %s", type(error).__name__)
+            tell_pending(self._on_pending, result)
 
 
 def _said(custody: AsyncCoordinator, speaker: Speaker, put: Put) -> dict[str, Any]:

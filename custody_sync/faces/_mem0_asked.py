@@ -15,7 +15,7 @@ from custody_sync.faces._mem0_filters import Filter, read_filters
 from custody_sync.faces._mem0_scope import Scope, read_scope
 from custody_sync.faces._mem0_shape import IDENTITY, end_of, read_day
 from custody_sync.model import Json
-from custody_sync.serving import LARGEST_K
+from custody_sync.serving import LARGEST_K, check_flag
 
 log = logging.getLogger("custody_sync.faces")
 
@@ -100,7 +100,7 @@ def read_add(
     if memory_type not in (None, PROCEDURAL):
         raise InvalidInput(field="memory_type", problem=f"must be {PROCEDURAL!r} or None")
     # Such a memory is made by the model whatever `infer` says, where it is of an agent.
-    is_made = _read_flag(infer, "infer") or (memory_type is not None and scope[1] is not None)
+    is_made = check_flag(infer, "infer") or (memory_type is not None and scope[1] is not None)
     if is_made and not may_infer:
         raise InvalidInput(field="infer", problem=_INFER)
     options = {"prompt": prompt, "memory_type": memory_type}
@@ -136,9 +136,9 @@ def read_search(
         raise InvalidInput(field="query", problem="must be a text that is not empty")
     if reference_date is not None:
         raise InvalidInput(field="reference_date", problem="is for Mem0's service only")
-    if _read_flag(explain, "explain"):
+    if check_flag(explain, "explain"):
         raise InvalidInput(field="explain", problem="is not kept: a score comes as the store gave it")
-    if _read_flag(show_expired, "show_expired"):
+    if check_flag(show_expired, "show_expired"):
         problem = "has no search: what expired leaves the stores; get_all(show_expired=True) lists it"
         raise InvalidInput(field="show_expired", problem=problem)
     limit = 0.1 if threshold is None else threshold
@@ -152,7 +152,7 @@ def read_search(
         filter=read_filters(filters, more),
         top_k=size,
         threshold=float(limit),
-        rerank=_read_flag(rerank, "rerank"),
+        rerank=check_flag(rerank, "rerank"),
     )
 
 
@@ -161,7 +161,7 @@ def read_listing(filters: object, top_k: object, show_expired: object, more: Map
     return Listing(
         filter=read_filters(filters, more),
         top_k=_read_top_k(top_k),
-        show_expired=_read_flag(show_expired, "show_expired"),
+        show_expired=check_flag(show_expired, "show_expired"),
     )
 
 
@@ -255,12 +255,6 @@ def _text_in(content: object) -> str | None:
     texts = [part.get("text") for part in parts if isinstance(part, dict) and part.get("type") == "text"]
     found = [text for text in texts if isinstance(text, str)]
     return " ".join(found) if found else None
-
-
-def _read_flag(flag: object, field: str) -> bool:
-    if not isinstance(flag, bool):
-        raise InvalidInput(field=field, problem="must be True or False")
-    return flag
 
 
 def _read_top_k(top_k: object) -> int:

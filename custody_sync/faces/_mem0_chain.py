@@ -10,11 +10,10 @@ from custody_sync.errors import InvalidInput, NotForgotten, OnHold
 from custody_sync.faces._mem0_scope import ids_in
 from custody_sync.faces._mem0_shape import Shown, content_of, is_own
 from custody_sync.faces._unfinished import unfinished
-from custody_sync.forgetting import ForgetManyResult
 from custody_sync.ledger.storage import Account
 from custody_sync.model import FREE_TEXT_PREDICATE, Event, EventKind, Fact
 from custody_sync.recalled import Belief, Link
-from custody_sync.results import Fate
+from custody_sync.results import Fate, ForgetManyResult
 
 REASON = "deleted through the mem0 face"
 """What is on record as the reason of a deletion."""
@@ -150,7 +149,8 @@ async def forget_facts(
 async def _todo(custody: AsyncCoordinator, chain: Chain, done: set[str]) -> list[str]:
     """Return what has to be forgotten, or was and is still in a store, newest first."""
     facts = [link.fact for link in reversed(chain.links) if link.fact.fact_id not in done]
-    left = await unfinished(custody, [fact.fact_id for fact in facts if fact.forgotten])
+    # What an earlier call left is seen through once; after that there is only what was added meanwhile.
+    left = set() if done else await unfinished(custody, [fact.fact_id for fact in facts if fact.forgotten])
     return [fact.fact_id for fact in facts if not fact.forgotten or fact.fact_id in left]
 
 

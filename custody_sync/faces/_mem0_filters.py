@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from custody_sync.errors import InvalidInput
+from custody_sync.faces._equality import same
 from custody_sync.faces._mem0_scope import ANY, ENTITIES, Scope, read_id
 
 Row: TypeAlias = Mapping[str, Any]
@@ -117,7 +118,7 @@ def _equals(held: Any, wanted: Any) -> bool:
     """Tell whether a value is what is wanted, or a list that has it."""
     if isinstance(held, list) and not isinstance(wanted, list):
         return any(_equals(one, wanted) for one in held)
-    return bool(held == wanted) and isinstance(held, bool) is isinstance(wanted, bool)
+    return same(held, wanted)
 
 
 def _contains(held: Any, wanted: Any, *, folded: bool) -> bool:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from custody_sync.adapters.mem0 import Mem0Store
-from custody_sync.forgetting import ForgetManyResult
-from custody_sync.results import WriteResult
-
-log = logging.getLogger("custody_sync.faces")
+from custody_sync.faces._pending import tell_pending
+from custody_sync.results import ForgetManyResult, WriteResult
 
 Pending: TypeAlias = Callable[[WriteResult | ForgetManyResult], object]
 
@@ -30,21 +27,8 @@ class View:
     on_pending: Pending | None = None
 
     def tell(self, results: Sequence[WriteResult | ForgetManyResult]) -> None:
-        """Say once that removals are not verified yet, and hand each such result over.
-
-        Mem0's own answers have no room for it. Everything is recorded by then, so nothing may fail.
-        """
-        pending = [result for result in results if not result.complete]
-        if pending:
-            log.warning("a removal is recorded and not yet verified in every store: run repair")
-        tell = self.on_pending
-        if tell is None:
-            return
-        for result in pending:
-            try:
-                tell(result)
-            except Exception as error:
-                log.warning("on_pending raised %s", type(error).__name__)
+        """Say of removals that they are not verified yet; Mem0's own answers have no room for it."""
+        tell_pending(self.on_pending, *results)
 
 
 __all__ = ["Pending", "View"]

@@ -22,12 +22,11 @@ from custody_sync.faces._mem0_scope import Scope, ids_in, space_of
 from custody_sync.faces._mem0_shape import Content, Shown, content_of, end_of, is_own, read_start, row_of
 from custody_sync.faces._mem0_view import View
 from custody_sync.faces._unfinished import unfinished
-from custody_sync.forgetting import ForgetManyResult
 from custody_sync.ledger.questions import Account
 from custody_sync.model import FREE_TEXT_PREDICATE, Entry, Fact
 from custody_sync.recalled import Belief, Link
 from custody_sync.repair import Adoption
-from custody_sync.results import Fate, WriteResult
+from custody_sync.results import Fate, ForgetManyResult, WriteResult
 
 log = logging.getLogger("custody_sync.faces")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import numbers
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from custody_sync.coordinator import AsyncCoordinator
 from custody_sync.errors import InvalidInput, OnHold
 from custody_sync.faces._bridge import Work
 from custody_sync.faces._partial import tell_partial
+from custody_sync.faces._pending import tell_pending
 from custody_sync.model import FREE_TEXT_PREDICATE, Entry, Fact, Json, PlacementState
 from custody_sync.recall import Keep, Unlabelled
 from custody_sync.recalled import Budget, Followed, Recalled, RecallResult
@@ -25,8 +25,6 @@ R = TypeVar("R")
 Given: TypeAlias = "Id | Sequence[Id]"
 """An id, or the ids of the parts of a text, as `add` returned them."""
 Pending: TypeAlias = Callable[[WriteResult | ForgetResult], object]
-
-log = logging.getLogger("custody_sync.faces")
 
 _DELETED = "deleted by the application"
 _SWEPT = "asked for by the application"
@@ -96,7 +94,7 @@ class Place(Generic[R]):
                 receipt_id=self.receipt_id,
                 idempotency_key=idempotency_key,
             )
-            self._tell(written)
+            tell_pending(self.on_pending, written)
             ids = [self.store.ids.read(one) for one in written.placements.get(self.store.name, ())]
             return ids[0] if len(ids) == 1 else ids
 
@@ -147,7 +145,7 @@ class Place(Generic[R]):
                 fact.fact_id, actor=self.actor, reason=_DELETED, receipt_id=self.receipt_id
             )
             complete = complete and result.complete
-            self._tell(result)
+            tell_pending(self.on_pending, result)
         return complete
 
     def repairing(self, dry_run: bool, reason: str | None) -> Work[RepairResult]:
@@ -219,19 +217,6 @@ class Place(Generic[R]):
             if held and external_id not in {row.external_id for row in held}:
                 external_id = held[0].external_id
         return Found(self.store.ids.read(external_id), hit.text, hit.score, metadata_of(hit.fact))
-
-    def _tell(self, result: WriteResult | ForgetResult) -> None:
-        """Say so where a store may still hold what is gone; nobody is served it."""
-        if result.complete:
-            return
-        log.warning("a removal is recorded and not yet verified in every store: run repair")
-        if self.on_pending is None:
-            return
-        try:
-            self.on_pending(result)
-        except Exception as error:
-            # What was done is recorded; the caller's own function does not make it undone.
-            log.warning("on_pending raised %s", type(error).__name__)
 
 
 async def _refuse_held(custody: AsyncCoordinator, chain: Sequence[Fact]) -> None:

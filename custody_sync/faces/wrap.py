@@ -29,7 +29,7 @@ from custody_sync.recalled import RecallResult
 from custody_sync.removal import Patience
 from custody_sync.results import RepairResult
 from custody_sync.runtime import Runtime
-from custody_sync.stores import Deadlines
+from custody_sync.stores import Deadlines, Superseded
 from custody_sync.sync import Coordinator
 from custody_sync.throttling import Pace
 
@@ -73,7 +73,10 @@ class WrapOptions(TypedDict, total=False):
     runtime: Runtime | None
     deadlines: Deadlines | None
     patience: Patience | None
+    superseded: Superseded | Mapping[str, Superseded]
     paces: Mapping[str, Pace] | None
+    validator_deadline: float
+    settle_tries: int
     forget_key: bytes | None
 
 

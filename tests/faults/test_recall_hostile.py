@@ -15,6 +15,7 @@ from fix_custody import ACTOR, Desk, HttpError, error_of, open_desk
 from fix_recall import Shelf, counts_of, entry_of, open_shelf, values_of, watch
 
 from custody_sync.errors import StoreError, StoreUnavailable
+from custody_sync.ledger import Forget
 from custody_sync.model import Entry, Hit
 from custody_sync.recall import MOST
 from custody_sync.recalled import Budget, RecallResult
@@ -177,6 +178,26 @@ async def test_a_larger_answer_that_lacks_something_takes_nothing_away(tmp_path:
         found = await desk.custody.recall("plan", k=2)
         assert (sorted(values_of(found)), found.status) == (["first", "second"], "full")
         assert (found.seen, counts_of(found)) == (10, {"orphan": 8})
+
+
+async def test_what_goes_meanwhile_does_not_stand_for_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fact forgotten after the store answered is no reason to say that there is no more."""
+    async with open_desk(tmp_path, stores=lambda clock: [Shelf(clock=clock)]) as desk:
+        shelf: Any = desk.stores["shelf"]
+        first, second = await desk.written("first"), await desk.written("second", predicate="p")
+        await desk.written("third", predicate="q")
+        shelf.lay(entry_of(desk.ledger, first), entry_of(desk.ledger, second))
+        as_of = desk.ledger.as_of
+
+        async def after_a_forget(**asked: Any) -> Any:
+            await desk.ledger.append(Forget(event_id="e-meanwhile", fact_id=first, actor="eve"))
+            return await as_of(**asked)
+
+        monkeypatch.setattr(desk.ledger, "as_of", after_a_forget)
+        found = await desk.custody.recall("plan", k=5)
+        assert (found.status, found.complete) == ("short", False)
 
 
 async def test_a_store_that_never_ends_is_asked_so_often_and_no_more(tmp_path: Path) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Iterator
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -101,6 +104,29 @@ def test_a_store_that_cannot_say_leaves_it_at_what_the_ledger_knows(over: Over, 
     broken.make(Trouble.RESET, FOREVER)
     assert over(broken, space="d").delete(["raw"]) is False
     assert warned() == [SILENT]
+
+
+def test_a_store_that_refuses_to_say_is_no_proof(over: Over, warned: Any) -> None:
+    """A lookup that is not allowed tells nothing of what is there."""
+
+    class Forbidding(BentVectors):
+        def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
+            """Refuse."""
+            raise PermissionError
+
+    assert over(Forbidding()).delete(["raw"]) is False
+    assert warned() == [SILENT]
+
+
+def test_a_delete_is_not_true_while_the_ledgers_files_have_the_text(over: Over, tmp_path: Path) -> None:
+    """A reader in the way keeps erased bytes: each delete says so, until the one that could clear them."""
+    face = over(BentVectors())
+    face.add_texts(["call 555-0144"], ids=["n"])
+    with contextlib.closing(sqlite3.connect(tmp_path / "custody.db")) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM events").fetchone()
+        assert [face.delete(["n"]), face.delete(["n"])] == [False, False]
+    assert face.delete(["n"]) is True
 
 
 def test_a_store_that_hangs_holds_up_no_delete(

@@ -363,9 +363,12 @@ async def test_what_is_not_indexed_is_listed_and_not_searched(tmp_path: Path) ->
 
 
 async def test_nearer_entries_elsewhere_do_not_hide_many_namespaces(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Below a prefix of more namespaces than a store is asked about at once, what it serves is found."""
+    """Below a prefix of more namespaces than a store is asked about at once, what it serves is found.
+
+    Nothing is said of a part as long as there are as many as were asked for.
+    """
     monkeypatch.setattr("custody_sync.recall.MOST", 40)
     rows = MemoryStore("memories")
     async with open_counter(tmp_path, rows) as counter:
@@ -378,3 +381,8 @@ async def test_nearer_entries_elsewhere_do_not_hide_many_namespaces(
         assert [item.score for item in found] == sorted([item.score for item in found], reverse=True)
         following = await counter.store.asearch(("user7",), query="tea", limit=5, offset=5)
         assert not {item.namespace for item in found} & {item.namespace for item in following}
+        assert caplog.messages == []
+        for external_id in list(rows.snapshot())[:40]:
+            rows.drop(external_id)
+        assert len(await counter.store.asearch(("user7",), query="tea", limit=70)) < 70
+        assert caplog.messages == ["a search was answered in part: short"]

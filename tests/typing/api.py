@@ -36,11 +36,10 @@ from custody_sync import (
 from custody_sync.faces.mem0 import Memory
 from custody_sync.faces.tool import recall_tool
 from custody_sync.faces.wrap import Found, Wrapped, awrap, wrap
-from custody_sync.forgetting import ForgetManyResult
 from custody_sync.model import Observation, Standing
 from custody_sync.ports import View
 from custody_sync.recalled import Dropped, Link, RecallStatus
-from custody_sync.results import ExpireResult, FactFate, Fate, ForgetWhereResult, HoldResult
+from custody_sync.results import ExpireResult, FactFate, Fate, ForgetManyResult, ForgetWhereResult, HoldResult
 
 
 class OwnStore:

@@ -91,6 +91,9 @@ def test_true_is_no_number() -> None:
     assert str(flags({"flag": {"$in": frozenset({1, "1"})}})) == "[1, 1.0, '1']"
     assert str(flags({"flag": {"$nin": [0, 1]}})) == "[True, False, [1], '1']"
     assert flags({"flag": {"$gt": 0}}) == [1, 1.0]
+    assert flags({"flag": {"$gt": False}}) == []
+    assert flags({"flag": [True]}) == []
+    assert flags({"flag": [1]}) == [[1]]
 
 
 def test_what_is_nested_without_end_is_refused() -> None:

@@ -9,9 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from custody_sync.forgetting import ForgetManyResult
 from custody_sync.model import Capability, format_instant
-from custody_sync.results import ExpireResult, Fate, ForgetResult, RetractResult, VerifyResult, WriteResult
+from custody_sync.results import (
+    ExpireResult,
+    Fate,
+    ForgetManyResult,
+    ForgetResult,
+    RetractResult,
+    VerifyResult,
+    WriteResult,
+)
 from custody_sync.testing.sim.disk import LEDGER_ID
 from custody_sync.testing.sim.judge import Call, Judge
 from custody_sync.testing.sim.log import Key, Log
