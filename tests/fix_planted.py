@@ -14,7 +14,7 @@ import pytest
 
 from custody_sync import coordinator, forgetting, proposing, recording
 from custody_sync.errors import AlreadyCovered, CustodyError
-from custody_sync.ledger import Assert, rules, sqlite_notes, sqlite_rows
+from custody_sync.ledger import Assert, Forget, Ledger, rules, sqlite_notes, sqlite_rows
 from custody_sync.ledger.embedded import Embedded
 from custody_sync.mending import AsyncMending
 from custody_sync.model import Outcome
@@ -23,6 +23,7 @@ from custody_sync.recall import Recall
 from custody_sync.recalled import Dropped
 from custody_sync.recording import Recorder, Unrecorded
 from custody_sync.removal import Remover
+from custody_sync.repair.draining import Draining
 from custody_sync.repair.listing import Sorter
 from custody_sync.repair.working import Working
 
@@ -80,6 +81,24 @@ def cutoff_off_by_one(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Sorter, "_judge", late)
 
 
+def sweep_judges_nothing(patch: pytest.MonkeyPatch) -> None:
+    """A sweep looks at entries and thinks nothing of any."""
+
+    def blind(self: Sorter, entry: Any, found: Any, batch: Any) -> None:
+        return
+
+    patch.setattr(Sorter, "_judge", blind)
+
+
+def drain_does_nothing(patch: pytest.MonkeyPatch) -> None:
+    """A repair leaves what the ledger knows is owed."""
+
+    async def idle(self: Draining, findings: Any) -> None:
+        findings.erasure = await self._ledger.erase()
+
+    patch.setattr(Draining, "drain", idle)
+
+
 def event_after_the_delete(patch: pytest.MonkeyPatch) -> None:
     """A sweep deletes first and records afterwards."""
     record = Working._record
@@ -115,6 +134,19 @@ def check_outside_the_transaction(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(rules.Group, "_check_replacement", lax)
 
 
+def forget_despite_a_hold(patch: pytest.MonkeyPatch) -> None:
+    """The ledger takes a forget, whatever holds there are."""
+    forget = rules.RULES[Forget]
+
+    def ruthless(self: rules.Group, prepared: Any, draft: Forget, seq: int) -> None:
+        holds = self.state.holds.pop(draft.fact_id, None)
+        forget(self, prepared, draft, seq)
+        if holds:
+            self.state.holds[draft.fact_id] = holds
+
+    patch.setitem(rules.RULES, Forget, ruthless)
+
+
 def lost_lease(patch: pytest.MonkeyPatch) -> None:
     """A sweep's lease is given to whoever asks."""
     acquire = sqlite_notes.acquire
@@ -135,6 +167,16 @@ def naive_time(patch: pytest.MonkeyPatch) -> None:
         return check(instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant, field)
 
     patch.setattr(proposing, "check_instant", lenient)
+
+
+def past_not_asked(patch: pytest.MonkeyPatch) -> None:
+    """What was known at an instant is answered with what is known now."""
+    as_of = Ledger.as_of
+
+    async def present(self: Ledger, **asked: Any) -> Any:
+        return await as_of(self, **{**asked, "tx_at": None})
+
+    patch.setattr(Ledger, "as_of", present)
 
 
 def salt_kept(patch: pytest.MonkeyPatch) -> None:
@@ -287,10 +329,14 @@ PLANTED = (
     Planted(settle_by_reading, ("I1", "I2"), 20),
     Planted(verified_on_an_error, ("I5",), 32),
     Planted(cutoff_off_by_one, ("I3",), 729),
+    Planted(sweep_judges_nothing, ("I2",), 3),
+    Planted(drain_does_nothing, ("I2",), 0),
     Planted(event_after_the_delete, ("I3",), 3),
     Planted(check_outside_the_transaction, ("I4",), 54),
+    Planted(forget_despite_a_hold, ("I4",), 2),
     Planted(lost_lease, ("I3",), 61),
     Planted(naive_time, ("I8",), 209),
+    Planted(past_not_asked, ("I8",), 1),
     Planted(salt_kept, ("I6",), 5),
     Planted(hash_without_the_actor, ("I7",), 0),
     Planted(forget_asks_nobody, ("I5",), 6),
