@@ -6,6 +6,7 @@ ledger's own answers and against what the stores really hold.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -325,6 +326,12 @@ class HttpError(Exception):
 def kinds_of(result: Any) -> list[tuple[str, str, str]]:
     """Return (store, kind, outcome) of what a sweep repaired, sorted."""
     return sorted((r.store, r.kind.value, r.outcome.value) for r in result.repaired)
+
+
+def left_running() -> set[asyncio.Task[Any]]:
+    """Return the tasks beside this one; the witness follows in its own time, and closing waits for it."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    return {task for task in tasks if "Witness." not in repr(task.get_coro())}
 
 
 async def error_of(call: Awaitable[Any], kind: type[CustodyError] = CustodyError) -> Any:

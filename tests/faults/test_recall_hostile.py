@@ -11,7 +11,7 @@ from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
-from fix_custody import ACTOR, Desk, HttpError, error_of, open_desk
+from fix_custody import ACTOR, Desk, HttpError, error_of, left_running, open_desk
 from fix_recall import Shelf, counts_of, entry_of, open_shelf, values_of, watch
 
 from custody_sync.errors import StoreError, StoreUnavailable
@@ -380,7 +380,7 @@ async def test_what_is_known_when_time_is_over(
         assert (found.head and found.head.seq, seen) == ((2, ["follow"]) if quick else (None, []))
         read_at = None if found.head is None else found.head.tx_time
         assert found.valid_at == max(desk.clock.now(), read_at or desk.clock.now())
-        assert (slow.cancelled, asyncio.all_tasks()) == (1, {asyncio.current_task()})
+        assert (slow.cancelled, left_running()) == (1, set())
         slow.go.set()
         assert values_of(await desk.custody.recall("plan", k=2)) == [0, 1]
 
@@ -437,7 +437,7 @@ async def test_a_cancelled_recall_leaves_nothing(tmp_path: Path) -> None:
         ended = await asyncio.gather(*waiting, return_exceptions=True)
         assert {type(one) for one in ended} == {asyncio.CancelledError}
         assert 0 < slow.cancelled <= 16
-        assert (await desk.ledger.head(), asyncio.all_tasks()) == (head, {asyncio.current_task()})
+        assert (await desk.ledger.head(), left_running()) == (head, set())
         slow.go.set()
         again = await asyncio.gather(*(desk.custody.recall("plan", k=2) for _ in range(40)))
         assert all(isinstance(one, RecallResult) and values_of(one) == [0, 1] for one in again)

@@ -1,8 +1,9 @@
-"""Odd folders, secrets and hostile texts, through the real command in a process of its own."""
+"""Odd folders, secrets and hostile texts; what is about a process is tried with one of its own."""
 
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import pty
@@ -13,13 +14,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from custody_sync.cli.main import run_command
+
 SECRET = "pw-7Q"
 COMMAND = [sys.executable, "-m", "custody_sync.cli.main"]
+FACTORY = "file_store_of_test"
+ONE_BYTE = "latin-1"
+"""Reads whatever encoding a command was told to write."""
 ODD_FOLDERS = ["50% off/a#b/x%41y", "~tilde/what?"]
 PATIENCE, AGAIN = 120.0, 2.0
 """Seconds: how long a command may take in all, and after how long it is interrupted again."""
@@ -67,38 +75,53 @@ def stores():
 '''
 
 
+DROPPED = ("CUSTODY_SYNC_", "PYTHONIOENCODING", "PYTHONUTF8", "LC_", "LANG", "NO_COLOR", "COLUMNS", "TERM")
+
+
 def _environ(more: Mapping[str, str]) -> dict[str, str]:
-    dropped = (
-        "CUSTODY_SYNC_",
-        "PYTHONIOENCODING",
-        "PYTHONUTF8",
-        "LC_",
-        "LANG",
-        "NO_COLOR",
-        "COLUMNS",
-        "TERM",
-    )
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
-    return {**kept, **more}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(DROPPED)}
+    return {**kept, "CUSTODY_SYNC_WITNESS": os.environ["CUSTODY_SYNC_WITNESS"], **more}
 
 
-def _run(
-    *args: str, cwd: Path, status: int | None = 0, stdin: str = "", **environ: str
-) -> subprocess.CompletedProcess[bytes]:
-    done = subprocess.run(
-        [*COMMAND, *args],
-        cwd=cwd,
-        env=_environ(environ),
-        input=stdin.encode(),
-        capture_output=True,
-        check=False,
-    )
-    assert status is None or done.returncode == status, (args, done.returncode, done.stderr, done.stdout)
+@dataclass(frozen=True)
+class Done:
+    """What a command said, and how it ended."""
+
+    status: int
+    out: str
+    err: str
+
+
+def _run(*args: str, cwd: Path, status: int | None = 0, **environ: str) -> Done:
+    """Run a command in this process, with the folder and the environment that it would have in a new one."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        wanted = _environ(environ)
+        for name in os.environ.keys() - wanted.keys():
+            patch.delenv(name)
+        for name, value in wanted.items():
+            patch.setenv(name, value)
+        patch.chdir(cwd)
+        patch.setattr(sys, "path", list(sys.path))
+        # Each folder has a factory of this name, which a new process would not have loaded yet.
+        sys.modules.pop(FACTORY, None)
+        with redirect_stdout(out), redirect_stderr(err):
+            done = Done(run_command(args), out.getvalue(), err.getvalue())
+    assert status is None or done.status == status, (args, done)
     return done
 
 
+def _apart(*args: str, cwd: Path, **environ: str) -> Done:
+    """Run a command in a process of its own."""
+    done = subprocess.run(
+        [*COMMAND, *args], cwd=cwd, env=_environ(environ), capture_output=True, encoding=ONE_BYTE, check=False
+    )
+    assert done.returncode == 0, (args, done)
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
 def _json(*args: str, cwd: Path, status: int = 0, **environ: str) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(_run(*args, "--json", cwd=cwd, status=status, **environ).stdout)
+    document: dict[str, Any] = json.loads(_run(*args, "--json", cwd=cwd, status=status, **environ).out)
     return document
 
 
@@ -154,7 +177,7 @@ def _watch(child: subprocess.Popen[bytes], shown: int, interrupt_at: str | None)
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
     """A folder with a ledger, a custody.toml and a store that keeps its entries in a file."""
-    (tmp_path / "file_store_of_test.py").write_text(STORE)
+    (tmp_path / f"{FACTORY}.py").write_text(STORE)
     (tmp_path / "custody.toml").write_text(
         'ledger = "sqlite:///custody.db"\nfactory = "file_store_of_test:stores"\nactor = "operator:test"\n'
     )
@@ -248,12 +271,12 @@ def test_no_password_of_a_ledger_url_is_echoed(tmp_path: Path, url: str, way: st
         (tmp_path / "custody.toml").write_text(f'ledger = "{url}"\n')
     for more in ([], ["--json"]):
         done = _run(*args, *more, cwd=tmp_path, status=None, **environ)
-        assert SECRET.encode() not in done.stdout + done.stderr
-        assert done.returncode == 2 if url in UNREADABLE else done.returncode in (2, 5)
-        assert done.stderr.count(b"\n") == 1
-        assert b"Traceback" not in done.stderr
+        assert SECRET not in done.out + done.err
+        assert done.status == 2 if url in UNREADABLE else done.status in (2, 5)
+        assert done.err.count("\n") == 1
+        assert "Traceback" not in done.err
         if more:
-            assert json.loads(done.stdout)["error"]["exit_code"] == done.returncode
+            assert json.loads(done.out)["error"]["exit_code"] == done.status
 
 
 def test_init_writes_no_password_into_its_file(tmp_path: Path) -> None:
@@ -266,9 +289,9 @@ def test_init_writes_no_password_into_its_file(tmp_path: Path) -> None:
 def test_brackets_are_shown_verbatim_in_a_pipe_and_on_a_terminal(installed: Path, value: str) -> None:
     """Nothing in a memory is console markup, whichever command shows it and wherever."""
     statement = ("--subject", "acct:[42]", "--predicate", "[p]", "--space", "org")
-    shown = _run("write", "--value", value, *statement, cwd=installed).stdout.decode()
+    shown = _run("write", "--value", value, *statement, cwd=installed).out
     assert f"acct:[42] [p]: {value}" in shown
-    assert value in _run("read", cwd=installed).stdout.decode()
+    assert value in _run("read", cwd=installed).out
     status, seen = _on_terminal(["read"], cwd=installed, NO_COLOR="1")
     assert status == 0, seen
     assert value in seen
@@ -276,19 +299,19 @@ def test_brackets_are_shown_verbatim_in_a_pipe_and_on_a_terminal(installed: Path
     fact = _json("read", cwd=installed)["facts"][0]
     assert (fact["value"], fact["subject"]) == (value, "acct:[42]")
     _run("retract", fact["fact_id"], "--reason", "[/]", cwd=installed)
-    history = _run("history", fact["fact_id"], "--verbose", cwd=installed).stdout.decode()
+    history = _run("history", fact["fact_id"], "--verbose", cwd=installed).out
     assert value in history
     assert "[/]" in history
     _run("repair", "--reason", "[/]", cwd=installed)
     forgotten = _run("forget", fact["fact_id"], "--reason", "[/]", "--yes", cwd=installed)
-    assert b"acct:[42]" in forgotten.stderr
+    assert "acct:[42]" in forgotten.err
 
 
 def test_control_characters_cannot_act_on_a_terminal(installed: Path) -> None:
     """Escape sequences and direction marks are shown, not obeyed."""
     _run("write", "--value", "\x1b[2J\x1b]0;owned\x07 and \u202eevil", "--space", "org", cwd=installed)
     for shown in (
-        _run("read", cwd=installed).stdout.decode(),
+        _run("read", cwd=installed).out,
         _on_terminal(["read"], cwd=installed, NO_COLOR="1")[1],
     ):
         assert "\\x1b[2J\\x1b]0;owned\\x07 and \\u202eevil" in shown
@@ -307,13 +330,14 @@ def test_an_emoji_survives_every_locale(installed: Path, environ: dict[str, str]
     """What an encoding lacks is escaped; exit codes stay, and --json still gives the text back."""
     text = "dark mode \U0001f319 [/] for Zoë"
     if environ.get("PYTHONUTF8") != "0":
-        fact = _json("write", "--value", text, "--space", "org", cwd=installed, **environ)["fact"]
+        wrote = _apart("write", "--value", text, "--space", "org", "--json", cwd=installed, **environ)
+        fact = json.loads(wrote.out)["fact"]
     else:
         fact = _json("write", "--value", text, "--space", "org", cwd=installed)["fact"]
     assert fact["value"] == text
     for command in (("read",), ("history", fact["fact_id"], "-v")):
-        assert b"dark mode" in _run(*command, cwd=installed, **environ).stdout
-    assert _json("read", cwd=installed, **environ)["facts"][0]["value"] == text
+        assert "dark mode" in _apart(*command, cwd=installed, **environ).out
+    assert json.loads(_apart("read", "--json", cwd=installed, **environ).out)["facts"][0]["value"] == text
     _run("forget", fact["fact_id"], "--reason", text, "--yes", cwd=installed)
     status, _ = _on_terminal(["read"], cwd=installed, **environ)
     assert status == 0
@@ -321,12 +345,12 @@ def test_an_emoji_survives_every_locale(installed: Path, environ: dict[str, str]
 
 def test_a_missing_extra_shows_the_whole_command(installed: Path) -> None:
     """The brackets of an extra are part of the command that installs it."""
-    (installed / "file_store_of_test.py").write_text(
+    (installed / f"{FACTORY}.py").write_text(
         "from custody_sync.errors import MissingExtra\n"
         "def stores():\n    raise MissingExtra(feature='store mem0', extra='mem0')\n"
     )
     done = _run("repair", cwd=installed, status=2)
-    assert b"custody-sync[mem0]" in done.stderr
+    assert "custody-sync[mem0]" in done.err
     status, seen = _on_terminal(["repair"], cwd=installed)
     assert (status, "custody-sync[mem0]" in seen) == (2, True)
 
@@ -334,7 +358,7 @@ def test_a_missing_extra_shows_the_whole_command(installed: Path) -> None:
 def test_an_error_of_the_system_is_one_sentence(installed: Path) -> None:
     """The brackets of a name are no markup either."""
     done = _run("import", "missing[1].jsonl", cwd=installed, status=2)
-    assert done.stderr == b"missing[1].jsonl: No such file or directory.\n"
+    assert done.err == "missing[1].jsonl: No such file or directory.\n"
     error = _json("import", "missing[1].jsonl", cwd=installed, status=2)["error"]
     assert error["message"] == "missing[1].jsonl: No such file or directory."
 
@@ -397,7 +421,7 @@ def test_colour_is_for_terminals_that_want_it(installed: Path) -> None:
     _run("retract", fact, "--reason", "r", cwd=installed)
     assert "\x1b[32m" in _on_terminal(["verify"], cwd=installed)[1]
     assert "\x1b[32m" not in _on_terminal(["verify"], cwd=installed, NO_COLOR="1")[1]
-    assert b"\x1b" not in _run("verify", cwd=installed).stdout
+    assert "\x1b" not in _run("verify", cwd=installed).out
 
 
 @pytest.mark.parametrize(
@@ -410,14 +434,14 @@ def test_colour_is_for_terminals_that_want_it(installed: Path) -> None:
 def test_a_usage_error_is_one_sentence_and_exits_with_2(tmp_path: Path, args: list[str], said: str) -> None:
     """A misspelt command or option is named, as JSON too when asked for."""
     done = _run(*args, cwd=tmp_path, status=2)
-    assert said in done.stderr.decode()
-    assert done.stdout == b""
+    assert said in done.err
+    assert done.out == ""
     assert said in _json(*args, cwd=tmp_path, status=2)["error"]["message"]
 
 
 def test_interrupting_ends_with_130_and_one_sentence(installed: Path) -> None:
     """Ctrl-C is no traceback."""
-    (installed / "file_store_of_test.py").write_text(
+    (installed / f"{FACTORY}.py").write_text(
         "import asyncio, sys\nasync def stores():\n"
         "    print('waiting', file=sys.stderr, flush=True)\n    await asyncio.sleep(600)\n"
     )
