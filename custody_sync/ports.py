@@ -15,6 +15,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final, Protocol, TypeAlias, runtime_checkable
 
+from custody_sync.errors import InvalidStore
 from custody_sync.model import Capability, Entry, Fact, Hit, Json, Label, Level, Limits, Page, Support
 
 ANOTHER_LEDGER: Final = "LabelOfAnotherLedger"
@@ -155,6 +156,22 @@ class Searches(Protocol):
 
     async def search(self, query: str, k: int, spaces: Sequence[str] | None) -> list[Hit]:
         """Return the store's own best hits; `spaces` None means all."""
+        ...
+
+
+@runtime_checkable
+class MixesIds(Protocol):
+    """A store that may show an entry under its id in another type, as "7" where `put` gave 7.
+
+    What is live would look like a stray then, so a sweep takes nothing that this may be true of.
+    """
+
+    def is_same_id(self, one: str, other: str) -> bool:
+        """Tell whether two external ids are one id in two types."""
+        ...
+
+    def mixed_ids(self, placed: str) -> InvalidStore:
+        """Say what to do where an entry is not shown under the id that it was placed under."""
         ...
 
 
@@ -360,6 +377,7 @@ __all__ = [
     "Lists",
     "ListsPages",
     "ListsTexts",
+    "MixesIds",
     "Notebook",
     "Relabels",
     "Remembers",

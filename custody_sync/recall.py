@@ -204,7 +204,8 @@ class Recall:
         question, at = self._question, sifted.at
         if at.head.tx_time is None:
             return False
-        known, believed = len(sifted.live) + len(sifted.filtered), 0
+        # By id: what went since the store's answer must not stand for what the store lacks.
+        known = {fact.fact_id for _, fact in sifted.live} | sifted.filtered
         for space in question.spaces or (None,):
             after: int | None = None
             while True:
@@ -213,11 +214,10 @@ class Recall:
                     valid_at=at.valid_at,
                     tx_at=at.head.tx_time,
                     include_claimed=question.include_claimed,
-                    limit=min(known + 1 - believed, PAGE),
+                    limit=min(len(known) + 1, PAGE),
                     after=after,
                 )
-                believed += sum(not fact.forgotten for fact in page)
-                if believed > known:
+                if any(not fact.forgotten and fact.fact_id not in known for fact in page):
                     return True
                 if (after := page.next) is None:
                     break
@@ -262,7 +262,7 @@ class Recall:
     def _judge(self, entry: Entry, followed: Followed, facts: set[str], filtered: set[str]) -> Dropped | None:
         """Say why an entry is left out; None where its fact is served."""
         question, fact = self._question, followed.fact
-        if entry.fact_id is None and (followed.owner is None or _was_rewritten(entry, followed)):
+        if entry.fact_id is None and followed.owner is None:
             return Dropped.UNLABELLED
         if fact is None:
             return _WHY[followed.belief]
@@ -355,18 +355,6 @@ def _is_kept(keep: Keep, fact: Fact) -> bool:
             said.close()
         raise InvalidInput(field="keep", problem="must answer at once, not with something to await")
     return bool(said)
-
-
-def _was_rewritten(entry: Entry, followed: Followed) -> bool:
-    """Tell whether an application wrote another text under an id that was adopted."""
-    fact = followed.fact
-    return (
-        entry.text is not None
-        and fact is not None
-        and fact.fact_id == followed.owner
-        and not fact.forgotten
-        and (fact.text != entry.text)
-    )
 
 
 __all__ = ["GROWTH", "MARK", "MOST", "Keep", "Question", "Recall", "Unlabelled"]

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Seque
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import chain
 from typing import Any, TypeVar
 
 from custody_sync.errors import (
@@ -70,6 +71,7 @@ CHANGED = (
     "its text is not the one that was adopted: write that as a fact which supersedes the adopted one, and "
     "delete the entry in the store"
 )
+CLAIMED = "repairs took every id that adopting gives it, as those of facts that the ledger never had"
 ABSENT = "the store does not hold it with this text"
 CIRCLES = "the listing comes back to the same entries again and again"
 
@@ -265,7 +267,7 @@ class Adopting:
         except InvalidInput as error:
             raise NotMapped(f"its {error.fields['field']} {error.fields['problem']}") from None
         try:
-            fact = await self._proposals.validate(request.to_fact(self._fact_id(entry), now))
+            fact = await self._proposals.validate(request.to_fact(self._ids_of(entry)[0], now))
         except LedgerError:
             raise
         except CustodyError as error:
@@ -278,28 +280,26 @@ class Adopting:
         # Outside the handler: what a validator raised may quote the text.
         raise NotMapped(problem or REWRITTEN)
 
-    def _fact_id(self, entry: Entry, attempt: int = 0) -> str:
-        return self._ledger.adopted_id(self._gate.name, entry.external_id, attempt)
-
     async def _unclaimed(self, proposed: list[Proposed]) -> list[Proposed]:
         """Leave out what became a fact before, and give what a repair has claimed its next id."""
         ready: list[Proposed] = []
-        attempt = 0
-        while proposed:
-            standings = await self._ledger.known([one.fact.fact_id for one in proposed])
-            claimed: list[Proposed] = []
-            attempt += 1
-            for one in proposed:
-                standing = standings[one.fact.fact_id]
-                if standing is Standing.UNKNOWN:
-                    ready.append(one)
-                elif standing is Standing.ASSERTED:
-                    await self._was_adopted(one)
-                else:
-                    fact_id = self._fact_id(one.entry, attempt)
-                    claimed.append(replace(one, fact=replace(one.fact, fact_id=fact_id)))
-            proposed = claimed
+        ids = [self._ids_of(one.entry) for one in proposed]
+        standings = await self._ledger.known(list(chain.from_iterable(ids)))
+        for one, own in zip(proposed, ids, strict=True):
+            fact_id = next((each for each in own if standings[each] is not Standing.REPAIRED), None)
+            if fact_id is None:
+                # Under any other id it would not be known again, once its identity was erased.
+                self._refuse(one.entry, CLAIMED)
+                continue
+            named = replace(one, fact=replace(one.fact, fact_id=fact_id))
+            if standings[fact_id] is Standing.UNKNOWN:
+                ready.append(named)
+            else:
+                await self._was_adopted(named)
         return ready
+
+    def _ids_of(self, entry: Entry) -> tuple[str, ...]:
+        return self._ledger.adopted_ids(self._gate.name, entry.external_id)
 
     async def _was_adopted(self, one: Proposed) -> None:
         """Count an entry whose fact id is asserted: by a run at the same time, or by one long ago."""

@@ -7,9 +7,8 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
-from custody_sync.errors import StoreError, StoreUnavailable
+from custody_sync.errors import StoreError, StoreRefused, StoreUnavailable
 from custody_sync.ledger import Ledger
 from custody_sync.ledger.storage import Unaccounted
 from custody_sync.model import (
@@ -20,6 +19,7 @@ from custody_sync.model import (
     Standing,
     read_instant,
 )
+from custody_sync.ports import MixesIds
 from custody_sync.repair.selection import EVERYTHING, Selection
 from custody_sync.results import Seen
 from custody_sync.shown import Circle, Spoiled
@@ -66,6 +66,8 @@ class Listing:
     spoiled_more: int = 0
     circles: bool = False
     """True when it came back to the same entries again and again, and would never have ended."""
+    misread: bool = False
+    """True when it shows what is live under other ids, so that nothing it says is to be acted upon."""
     failed: str | None = None
     """Why it broke off."""
     _circle: Circle = field(default_factory=Circle)
@@ -159,7 +161,7 @@ class Sorter:
                         _check_end(gate, listing)
             except StoreError as error:
                 problem = error
-            if asked is not None:
+            if asked is not None and (problem is None or not listing.misread):
                 yield await asked
         finally:
             if asked is not None:
@@ -190,7 +192,11 @@ class Sorter:
             if entry.external_id in listing.taken:
                 continue
             if found.standing is Standing.ASSERTED:
-                await refuse_mixed(self.ledger, gate, entry)
+                try:
+                    await refuse_mixed(self.ledger, gate, entry)
+                except StoreRefused:
+                    listing.misread = True
+                    raise
             listing.taken.add(entry.external_id)
             self._judge(entry, found, batch)
         return batch
@@ -214,15 +220,16 @@ async def refuse_mixed(ledger: Ledger, gate: Gate, entry: Entry) -> None:
     """Refuse a store that shows a live entry under its id in another type: it would look like a stray.
 
     Raises:
-        InvalidStore: says what to do.
+        StoreRefused: the listing tells nothing, as one that failed; its cause says what to do.
     """
-    store: Any = gate.store
-    if not hasattr(store, "is_same_id"):
+    store: object = gate.store
+    if not isinstance(store, MixesIds):
         return
     for row in await ledger.placements(entry.fact_id or ""):
         is_here = row.store == gate.name and row.state is not PlacementState.GONE
         if is_here and store.is_same_id(row.external_id, entry.external_id):
-            raise store.mixed_ids(row.external_id)
+            problem = str(store.mixed_ids(row.external_id).fields["problem"])
+            raise StoreRefused(store=gate.name, operation="list", cause=problem)
 
 
 def _is_drained(state: PlacementState | None, *, keeps: bool) -> bool:

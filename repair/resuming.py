@@ -118,10 +118,12 @@ class Progress:
         }
         return Note(topic=TOPIC, key=KEY, value=json.dumps(said), holder=self.run, since=now)
 
-    def restart(self, store: str) -> None:
-        """Begin a store's listing anew; what it had spooled was dropped."""
-        self.spooled -= self.listings[store].planned
-        self.listings[store], self.places[store] = Listing(), Place()
+    async def restart(self, store: str, spool: Spool) -> None:
+        """Begin a store's listing anew, and drop what it had spooled; why it broke off stays."""
+        await spool.drop_store(store)
+        listing = self.listings[store]
+        self.spooled -= listing.planned
+        self.listings[store], self.places[store] = Listing(failed=listing.failed), Place()
 
 
 def _names(state: Mapping[str, Any]) -> bool:

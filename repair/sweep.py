@@ -287,8 +287,7 @@ class Sweep:
             if progress.listings[gate.name].scanned and place.cursor is None:
                 # It cannot say where it was, so it is listed from its beginning.
                 await self._lease.renew()
-                await self._spool.drop_store(gate.name)
-                progress.restart(gate.name)
+                await progress.restart(gate.name, self._spool)
             await self._list(gate, progress)
             await self._reach.saw(gate, progress.listings[gate.name])
         await self._check_breaker(progress)
@@ -302,6 +301,8 @@ class Sweep:
                 await self._lease.keep()
                 await self._spool.put(batch, progress.note(self._ledger.now(), (gate.name, batch)))
                 self._tell(f"listing {gate.name}", batch.scanned)
+        if progress.listings[gate.name].misread:
+            await progress.restart(gate.name, self._spool)
         progress.places[gate.name].done = True
         await self._note(progress)
 

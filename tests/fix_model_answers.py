@@ -81,6 +81,11 @@ class Answers:
             spots = [spot for spot in spots if spot.scope == entry.scope]
             owner = max(spots, key=lambda spot: (spot.state is not GONE, spot.at)).fact_id if spots else None
         known = self._model.facts.get(owner or "")
+        if known is not None and entry.fact_id is None:
+            # Another text under the id is somebody else's; of a forgotten one nobody can tell.
+            texts = {entry.text, self._fact(known, head).text} - {None}
+            if len(texts) > 1:
+                return Followed(Belief.UNKNOWN, None, None)
         if known is None:
             return Followed(self._of_no_fact(owner or "", head), owner, None)
         if claimed and head < known.effect and self._counts(known, valid_at, head, claimed):

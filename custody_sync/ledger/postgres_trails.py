@@ -48,11 +48,9 @@ class Trails:
                 asked[entry["place"]] = entry
         name = ("follow", "unlabelled" if unlabelled else "labelled")
         at, rows = await self._rows(conn, name, {"entries": as_json(asked)}, trail, now)
-        # Whether its owner's entry was seen gone ends a row here.
-        own = [row[:-1] for row in rows if row[0] is not None]
-        last = [row[OWN:-1] for row in rows if row[0] is None and row[OWN] is not None]
-        gone = {row[0] for row in rows if row[-1]}
-        return at, followed_of(own, last, entries, gone, at, trail)
+        own = [row for row in rows if row[0] is not None]
+        last = [row[OWN:] for row in rows if row[0] is None and row[OWN] is not None]
+        return at, followed_of(own, last, entries, at, trail)
 
     async def links(
         self, conn: AsyncConnection[Any], fact_ids: Sequence[str], trail: Trail, now: datetime

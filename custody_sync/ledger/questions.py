@@ -98,8 +98,8 @@ class Trail:
     valid_at: datetime | None = None
     tx_at: datetime | None = None
     include_claimed: bool = False
-    adopted: tuple[str | None, ...] = ()
-    """Of each entry that is followed without a label, the id of the fact that adopting makes of it."""
+    adopted: tuple[tuple[str, ...], ...] = ()
+    """Of each entry that is followed without a label, the ids of which adopting gives it one."""
 
 
 class Instants(NamedTuple):

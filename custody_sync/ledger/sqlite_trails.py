@@ -15,12 +15,15 @@ from custody_sync.model import Entry, format_instant
 from custody_sync.recalled import Followed, Link
 
 _OWNERS = """
-SELECT json_extract(a.value, '$.place'), coalesce(p.fact_id, f.fact_id), coalesce(p.state, 'gone') = 'gone'
+SELECT json_extract(a.value, '$.place'), coalesce(p.fact_id, f.fact_id)
 FROM json_each(?) a LEFT JOIN placements p ON p.id = (
     SELECT q.id FROM placements q WHERE q.store = json_extract(a.value, '$.store')
     AND q.external_id = json_extract(a.value, '$.external_id')
     AND q.scope IS json_extract(a.value, '$.scope') ORDER BY q.state = 'gone', q.id DESC LIMIT 1
-) LEFT JOIN facts f ON f.fact_id = json_extract(a.value, '$.adopted') AND f.identity_gone
+) LEFT JOIN facts f ON f.seq = (
+    SELECT g.seq FROM json_each(a.value, '$.adopted') d CROSS JOIN facts g ON g.fact_id = d.value
+    WHERE g.identity_gone LIMIT 1
+)
 """
 _FOLLOW = f"""
 SELECT a.key, a.value,
@@ -47,18 +50,15 @@ def follow(
     """Say of every entry where it leads, in the order given."""
     at = Instants.of(trail, head_at(conn, trail.tx_at), now)
     ids, unlabelled = asked_of(entries, trail)
-    gone: set[int] = set()
     if unlabelled:
-        for place, owner, is_gone in conn.execute(_OWNERS, (json.dumps(unlabelled),)):
+        for place, owner in conn.execute(_OWNERS, (json.dumps(unlabelled),)):
             ids[place] = owner
-            if is_gone:
-                gone.add(place)
     rows = conn.execute(_FOLLOW, (json.dumps(ids),)).fetchall()
     last: list[Row] = []
     if roots := roots_to_ask(rows, at, trail):
         asked = {"roots": json.dumps(roots), "head": at.head.seq, "valid_at": format_instant(at.valid_at)}
         last = conn.execute(_LAST, asked).fetchall()
-    return at, followed_of(rows, last, entries, gone, at, trail)
+    return at, followed_of(rows, last, entries, at, trail)
 
 
 def links(

@@ -5,7 +5,7 @@ An engine finds the rows; what they mean at two instants is decided here.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -40,7 +40,7 @@ def asked_of(entries: Sequence[Entry], trail: Trail) -> tuple[list[str | None], 
             "store": askable(entry.store),
             "external_id": askable(entry.external_id),
             "scope": entry.scope,
-            "adopted": trail.adopted[place] if trail.adopted else None,
+            "adopted": trail.adopted[place] if trail.adopted else (),
         }
         for place, entry in enumerate(entries)
         # What stands for an id that an erasure took is no entry's own.
@@ -67,14 +67,12 @@ def followed_of(
     rows: Iterable[Row],
     last: Iterable[Row],
     entries: Sequence[Entry],
-    gone: Collection[int],
     at: Instants,
     trail: Trail,
 ) -> list[Followed]:
     """Return where each entry leads: only the link of a chain that is in effect last can be believed.
 
-    `rows` are of `OWN` columns and a link, `last` are the links that `roots_to_ask` asks for, `gone` the
-    places of entries whose owner's entry was seen gone: they came back, or are another's by their text.
+    `rows` are of `OWN` columns and a link, `last` are the links that `roots_to_ask` asks for.
     """
     found = [Followed(Belief.UNKNOWN, entry.fact_id, None) for entry in entries]
     head, valid_at = at.head.seq, format_instant(at.valid_at)
@@ -85,7 +83,7 @@ def followed_of(
         link, fact, owner = row[OWN:], None, found[place].owner
         if link[_ROOT] is None:
             belief = _of_no_fact(claimed_at, head)
-        elif place in gone and _is_another(entries[place], _fact(link, head)):
+        elif entries[place].fact_id is None and _is_another(entries[place], _fact(link, head)):
             continue
         else:
             belief = belief_of(link, head, valid_at)

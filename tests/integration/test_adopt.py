@@ -15,8 +15,9 @@ from fix_custody import ACTOR, LATER, Desk, error_of, open_desk
 from custody_sync import errors
 from custody_sync.faultpoints import FaultPoint
 from custody_sync.ledger import Repair
+from custody_sync.ledger.asking import ADOPTIONS
 from custody_sync.model import Capability, Entry, Fact, Limits, Provenance
-from custody_sync.repair.adopting import ABSENT, CHANGED, REMOVED
+from custody_sync.repair.adopting import ABSENT, CHANGED, CLAIMED, REMOVED
 from custody_sync.repair.adopting import LATER as AHEAD
 from custody_sync.repair.adoption import Adoption
 from custody_sync.repair.given import ELSEWHERE, UNLIKE
@@ -371,6 +372,26 @@ async def test_what_was_forgotten_is_not_adopted_again(desk: Desk) -> None:
     assert again.refused == {"it was a fact before, which was retracted or forgotten since": 1}
 
 
+async def claim(desk: Desk, keys: list[str], count: int) -> None:
+    """Have repairs claim the first ids that adopting would give entries."""
+    for key in keys:
+        for fact_id in desk.ledger.adopted_ids("old", key)[:count]:
+            await desk.ledger.append(
+                Repair(event_id=fact_id, fact_id=fact_id, actor=ACTOR, reason="unknown outcome")
+            )
+
+
+async def test_an_entry_whose_ids_are_all_claimed_is_refused(desk: Desk) -> None:
+    """Under another id it would not be known again; the others are adopted."""
+    keys = fill(desk, 2)
+    await claim(desk, keys[:1], ADOPTIONS)
+    for dry_run in (True, False):
+        result = await adopt(desk, dry_run=dry_run)
+        assert (result.adopted, result.refused, result.complete) == (1, {CLAIMED: 1}, False)
+    (fact,) = await facts(desk)
+    assert fact.text == f"{COFFEE} 1"
+
+
 async def test_an_id_that_a_repair_claimed(desk: Desk) -> None:
     """Where an outcome was settled by claiming the id, the entry gets its next one."""
     fill(desk, 1)
@@ -490,9 +511,11 @@ async def test_a_text_that_changes_where_no_labels_are(plain: Desk, provenance: 
         assert not again.complete
 
 
-async def test_what_was_forgotten_and_comes_back_is_shown_to_nobody(plain: Desk) -> None:
+@pytest.mark.parametrize("claimed", [0, ADOPTIONS - 1])
+async def test_what_was_forgotten_and_comes_back_is_shown_to_nobody(plain: Desk, claimed: int) -> None:
     """A store restored from a backup serves it without a label; the ledger knows it all the same."""
     keys = fill(plain, 2)
+    await claim(plain, keys, claimed)
     store = plain.stores["old"]
     backup = dict(store._held)
     await adopt(plain, provenance="attested")

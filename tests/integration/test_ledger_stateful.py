@@ -202,7 +202,9 @@ class TwoWriters(Story):
         ]
         for spot in self.model.spots[-12:]:
             scope = dice.of((spot.scope, spot.scope, None, "other"))
-            entries.append(Entry(store=spot.store, external_id=spot.external_id, scope=scope))
+            known = self.model.facts.get(spot.fact_id)
+            text = dice.of((None, known and known.fact.text, "another"))
+            entries.append(Entry(store=spot.store, external_id=spot.external_id, scope=scope, text=text))
         valid_at = dice.of((None, *(START + n * HOUR for n in (0, 1, 2, 3, 6)), START + HOUR + TICK))
         tx_at, claimed = dice.of((None, self.moment(dice))), dice.of((False, True))
         self.trails(writer, entries, ids[-20:], valid_at, tx_at, claimed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from fix_ledger import Book, day
 
 from custody_sync.errors import InvalidInput
+from custody_sync.ledger.asking import ADOPTIONS
 from custody_sync.ledger.questions import Instants
 from custody_sync.model import Entry, Fact, Provenance
 from custody_sync.recalled import Belief, Followed, Link
@@ -209,10 +211,13 @@ async def test_what_comes_back_under_an_id_is_its_facts_unless_its_text_is_anoth
         assert found[1] == Followed(B.FORGOTTEN, erased, None)
 
 
-async def test_an_adopted_entry_is_known_after_its_identity_was_erased(book: Book) -> None:
-    """The ledger has not even its id any more, but knows it again; any other goes by its place."""
-    fact_id = book.ledger.adopted_id("memories", "m1")
-    kept = book.ledger.adopted_id("memories", "m2")
+@pytest.mark.parametrize("claimed", [0, 1, ADOPTIONS - 1])
+async def test_an_adopted_entry_is_known_after_its_identity_was_erased(book: Book, claimed: int) -> None:
+    """The ledger has not even its id any more, but knows it again, also if repairs claimed some before."""
+    for taken in book.ledger.adopted_ids("memories", "m1")[:claimed]:
+        await book.append(book.repair(taken))
+    fact_id = book.ledger.adopted_ids("memories", "m1")[claimed]
+    kept = book.ledger.adopted_ids("memories", "m2")[claimed]
     await book.add("acct:1", "plan", "a", fact_id=fact_id, held=[("memories", "m1")])
     await book.add("acct:2", "plan", "b", fact_id=kept)
     await book.append(book.place(kept, [("memories", "m2")], scope="user/1"))
@@ -220,10 +225,33 @@ async def test_an_adopted_entry_is_known_after_its_identity_was_erased(book: Boo
     await book.append(book.remove(fact_id, "memories", "m1"))
     assert (await book.ledger.placements(fact_id))[0].external_id != "m1"
     asked = [entry(None, text="a"), entry(None, "m2"), entry(None, "m3")]
+    asked += [entry("nobody", "m1")] * 2
     assert (await book.ledger.follow(asked))[1] == [
         Followed(B.FORGOTTEN, fact_id, None),
         *[Followed(B.UNKNOWN, None, None)] * 2,
+        *[Followed(B.UNKNOWN, "nobody", None)] * 2,
     ]
+
+
+@pytest.mark.parametrize("state", ["held", "kept", "due", "gone"])
+async def test_another_text_under_an_id_is_somebody_elses(book: Book, state: str) -> None:
+    """Whatever became of the fact on record for it; with a label, the label alone says whose it is."""
+    old = await book.add("acct:1", "plan", "a", text="old", held=[("memories", "m1")])
+    believed = old
+    if state != "held":
+        draft = book.state("acct:1", "plan", "b", text="new", supersedes=old)
+        await book.append(replace(draft, kept=("memories",) if state == "kept" else ()))
+        believed = draft.fact_id
+    if state == "gone":
+        await book.append(book.remove(old, "memories", "m1"))
+    assert [row.state.value for row in await book.ledger.placements(old)] == [state]
+    texts = ("old", None, "mine")
+    _, found = await book.ledger.follow([entry(None, text=text) for text in texts])
+    assert [one.owner for one in found] == [old, old, None]
+    assert found[2] == Followed(B.UNKNOWN, None, None)
+    assert [one.fact and one.fact.fact_id for one in found] == [believed, believed, None]
+    _, found = await book.ledger.follow([entry(old, text=text) for text in texts])
+    assert [one.owner for one in found] == [old] * 3
 
 
 async def test_what_is_no_fact_leads_nowhere(book: Book) -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from fakes.plain_index import PlainIndex
 from fix_wrap import Wrap
 
+from custody_sync import AsyncCoordinator, Ledger
+from custody_sync.adapters.calls import CallStore
 from custody_sync.errors import InvalidStore, OnHold, StoreUnavailable, StoreWriteFailed
-from custody_sync.testing import ManualClock, testing_runtime
+from custody_sync.repair import listing
+from custody_sync.testing import ManualClock, MemoryStore, testing_runtime
 
 
 class TextIds(PlainIndex):
@@ -48,15 +52,47 @@ def test_a_sweep_never_takes_what_is_live_for_a_stray(wrapped: Wrap) -> None:
         memory.add(f"note {n}")
     clock.advance(timedelta(days=2))
     again = wrapped(index, get=index.get, entries=index.entries, runtime=runtime)
-    with pytest.raises(InvalidStore, match="say ids=int"):
-        again.repair()
-    with pytest.raises(InvalidStore, match="say ids=int"):
-        again.custody.reconcile(actor="ops", fix=["stray"])
+    (said,) = again.repair().still_held
+    assert said.startswith("memories: cannot list: ")
+    assert said.endswith("say ids=int")
+    (said,) = again.custody.reconcile(actor="ops", fix=["stray"]).unanswered
+    assert said.endswith("say ids=int")
     assert index.texts() == ["note 0", "note 1"]
     told = wrapped(index, get=index.get, entries=index.entries, runtime=runtime, ids=int)
     assert told.repair().complete
     (found,) = told.search("note 1", 1)
     assert (found.id, told.delete("2"), index.texts()) == (2, True, ["note 0"])
+
+
+async def test_a_store_that_shows_other_ids_stops_no_other(tmp_path: Path) -> None:
+    """Its own orphans stay as well, also those that it showed before; the other store's go."""
+    index, clock, other = TextIds(), ManualClock(), MemoryStore("other")
+    runtime = testing_runtime(clock=clock)
+    odd = CallStore(
+        search=index.search, add=index.add, delete=index.delete, get=index.get, entries=index.entries
+    )
+    told = {"subject": "acct:42", "predicate": "note", "space": "org", "actor": "app"}
+    async with (
+        await Ledger.open(f"sqlite:///{tmp_path}/c.db", create=True, runtime=runtime) as ledger,
+        AsyncCoordinator(ledger, stores=[odd, other], runtime=runtime) as custody,
+    ):
+        fact = (await custody.write(value="it is live", **told)).fact
+        (text, label), (entry,) = index.rows["1"], other.snapshot().values()
+        lost = "01900000-0000-7000-8000-000000000000"
+        index.rows = {"0": ("an orphan", label | {"fact_id": lost})} | index.rows
+        orphan = other.put_raw("an orphan", other.metadata(entry.external_id) | {"fact_id": lost})
+        clock.advance(timedelta(days=2))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(listing, "BATCH", 2)
+            result = await custody.repair(actor="ops", reason="after an outage")
+            compared = await custody.reconcile(actor="ops")
+        assert [(item.store, item.external_id) for item in result.repaired] == [("other", orphan)]
+        assert [said[:6] for said in result.still_held] == ["calls:"]
+        assert not result.complete
+        assert [said[:6] for said in compared.unanswered] == ["calls:"]
+        assert list(other.snapshot()) == [entry.external_id]
+        assert index.texts() == ["an orphan", text]
+        assert [found.fact_id for found in await ledger.as_of()] == [fact.fact_id]
 
 
 @pytest.mark.parametrize("shows", [("text", "score", "metadata"), ("text", "score"), ("text",)])

@@ -198,22 +198,24 @@ LEFT JOIN custody_sync.sealed s ON s.seq = f.seq ORDER BY e.place
 
 -- Of entries with a label, and where some have none.
 -- name: labelled
-SELECT e.place - 1 AS place, e.fact_id, false AS gone
+SELECT e.place - 1 AS place, e.fact_id
 FROM json_array_elements_text(%(entries)s::json) WITH ORDINALITY AS e(fact_id, place)
 
 -- name: unlabelled
-SELECT e.place, coalesce(e.fact_id, p.fact_id, f.fact_id) AS fact_id,
-    e.fact_id IS NULL AND coalesce(p.state, 'gone') = 'gone' AS gone
+SELECT e.place, coalesce(e.fact_id, p.fact_id, f.fact_id) AS fact_id
 FROM json_to_recordset(%(entries)s::json)
-    AS e(place integer, fact_id text, store text, external_id text, scope text, adopted text)
+    AS e(place integer, fact_id text, store text, external_id text, scope text, adopted text[])
 LEFT JOIN LATERAL (
-    SELECT p.fact_id, p.state FROM custody_sync.placements p
+    SELECT p.fact_id FROM custody_sync.placements p
     WHERE hashtextextended(p.external_id, 0) = hashtextextended(e.external_id, 0)
     AND p.store = e.store COLLATE "C" AND p.external_id = e.external_id COLLATE "C"
     AND p.scope IS NOT DISTINCT FROM e.scope COLLATE "C"
     ORDER BY p.state = 'gone', p.id DESC LIMIT 1
 ) p ON true
-LEFT JOIN custody_sync.facts f ON f.fact_id = e.adopted COLLATE "C" AND f.identity_gone
+LEFT JOIN LATERAL (
+    SELECT f.fact_id FROM custody_sync.facts f
+    WHERE f.fact_id COLLATE "C" = ANY (e.adopted) AND f.identity_gone LIMIT 1
+) f ON true
 
 -- First the entries' own links, then of each chain that is not seen to end with them the link in effect last.
 -- name: follow
@@ -222,15 +224,15 @@ WITH found AS ({at}), at AS (
         coalesce(%(valid_at)s, greatest(%(now)s, max(tx_time))) COLLATE "C" AS valid_at
     FROM found
 ), own AS MATERIALIZED (
-    SELECT e.place, e.fact_id AS owner, e.gone, f.* FROM ({asked}) e
+    SELECT e.place, e.fact_id AS owner, f.* FROM ({asked}) e
     LEFT JOIN custody_sync.facts f ON f.fact_id = e.fact_id COLLATE "C"
 )
 SELECT f.place, f.owner, CASE WHEN f.seq IS NULL THEN
         (SELECT c.seq FROM custody_sync.claims c WHERE c.fact_id = f.owner COLLATE "C") END,
-    {link}, f.gone, at.seq, at.tx_time, at.hash, at.valid_at
+    {link}, at.seq, at.tx_time, at.hash, at.valid_at
 FROM at LEFT JOIN own f ON true LEFT JOIN custody_sync.sealed s ON s.seq = f.seq
 UNION ALL
-SELECT NULL, NULL, NULL, {link}, NULL, at.seq, at.tx_time, at.hash, at.valid_at
+SELECT NULL, NULL, NULL, {link}, at.seq, at.tx_time, at.hash, at.valid_at
 FROM at CROSS JOIN (
     SELECT DISTINCT o.root FROM at CROSS JOIN own o
     WHERE o.root IS NOT NULL AND NOT ({live} AND o.live AND o.valid_from <= at.valid_at)
