@@ -3,7 +3,7 @@
 # The many processes that tests start must not each compile the package anew.
 export PYTHONDONTWRITEBYTECODE :=
 .NOTPARALLEL:
-.PHONY: help demo test lint bench live clean
+.PHONY: help demo test soak lint bench live clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -16,6 +16,7 @@ CANDIDATES := $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11
 help:
 	@echo "make demo    watch the whole promise hold on real parts"
 	@echo "make test    run every test (RINGS=tests/unit for one ring)"
+	@echo "make soak    search for faults for HOURS=n hours and write docs/soak/DATE.md; without HOURS, say how"
 	@echo "make lint    run ruff, mypy, basedpyright and import-linter, and check docker/"
 	@echo "make bench   run the benchmarks"
 	@echo "make live    try every store on its real engine (heavy; LIVE=letta for one part); writes docs/stores.md"
@@ -26,6 +27,10 @@ demo: $(VENV)/.has-demo
 
 test: $(VENV)/.has-test
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal $(RINGS)
+
+# SOAK names some of its parts.
+soak: $(VENV)/.has-test
+	@cd tests && ../$(BIN)/python -m soak $(if $(HOURS),--hours $(HOURS)) $(SOAK)
 
 lint: $(VENV)/.has-lint
 	$(BIN)/ruff check .
@@ -46,7 +51,7 @@ live: $(VENV)/pyvenv.cfg
 	$(BIN)/python docker/live/run.py $(LIVE)
 
 clean:
-	rm -rf $(VENV) benchmarks/.venv-minilm .live build dist custody_sync.egg-info .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) benchmarks/.venv-minilm .live .soak build dist custody_sync.egg-info .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(VENV)/.has-demo: EXTRAS = all
 $(VENV)/.has-test: EXTRAS = all,test

@@ -1,0 +1,121 @@
+"""The soak's rounds: what they print is read, and they can be stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fix_planted import hash_without_the_actor
+from soak.processes import Process, hear_interrupts
+from soak.reading import read_simulator, read_tests
+from soak.records import Round
+
+from custody_sync.testing.sim.__main__ import main as simulate
+
+# --- reading ----------------------------------------------------------------------------------
+
+
+def test_what_the_simulator_prints_is_read(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Seeds are counted, and each that fails has its invariant and its command."""
+    ran = Round(arguments=())
+    assert simulate(["--seeds", "0:1"]) == 0
+    seen = read_simulator(capsys.readouterr().out, ran)
+    assert seen.counts["seeds"] == 1
+    assert seen.counts["checks"] > 0
+    assert "failed" not in seen.counts
+    assert seen.failures == ()
+    hash_without_the_actor(monkeypatch)
+    monkeypatch.setattr("custody_sync.testing.sim.running.shrink", lambda outcome: outcome)
+    assert simulate(["--seeds", "0:2", "--most", "5"]) == 1
+    seen = read_simulator(capsys.readouterr().out, ran)
+    assert seen.counts["seeds"] == 2
+    assert [failure.what.split()[0].strip(":") for failure in seen.failures] == ["I7", "I7"]
+    assert seen.failures[1].command.startswith("python -m custody_sync.testing.sim --seed 1")
+
+
+def test_what_pytest_prints_is_read(tmp_path: Path) -> None:
+    """Tests are counted by outcome, and each that fails has a command that runs it alone in that order."""
+    (tmp_path / "test_it.py").write_text(
+        "import pytest\n"
+        "@pytest.fixture\ndef lost(): raise OSError\n"
+        "def test_error(lost): pass\n"
+        "@pytest.mark.parametrize('n', ['a b'])\ndef test_fails(n): assert not n, 'so - so'\n"
+        "def test_passes(): pass\n"
+    )
+    arguments = ("-m", "pytest", "-q", "-rfE", "-p", "no:cacheprovider", "-W", "error", "test_it.py")
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=tmp_path,
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    ran = Round(arguments=(*arguments, "--randomly-seed=5"), environment={"PYTHONASYNCIODEBUG": "1"})
+    seen = read_tests(done.stdout, ran)
+    assert seen.counts == {"tests failed": 1, "tests error": 1, "tests passed": 1}
+    (fails, error) = sorted(seen.failures, key=lambda failure: failure.what, reverse=True)
+    assert error.what == "test_it.py::test_error"
+    assert fails.command == (
+        "PYTHONASYNCIODEBUG=1 python -m pytest 'test_it.py::test_fails[a b]' -W error --randomly-seed=5"
+    )
+
+
+# --- processes --------------------------------------------------------------------------------
+
+
+def process(tmp_path: Path, code: str, **more: Any) -> Process:
+    """Start Python on some lines and wait until they have begun."""
+    ran = Round(arguments=("-I", "-S", "-c", code))
+    made = Process(ran, root=tmp_path, log=tmp_path / "log", **more)
+    while "begun" not in made.output():
+        assert not made.ended(), made.output()
+    return made
+
+
+def test_a_round_can_be_interrupted(tmp_path: Path) -> None:
+    """It hears Ctrl-C although it has a group of its own, and what it says then is read."""
+    code = (
+        "import time\ntry:\n print('begun', flush=True); time.sleep(60)\n"
+        "except KeyboardInterrupt: print('heard')"
+    )
+    running = process(tmp_path, code)
+    running.interrupt()
+    running.stop()
+    assert (running.code, running.output().split()) == (0, ["begun", "heard"])
+    running.discard()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_round_that_does_not_listen_is_killed(tmp_path: Path) -> None:
+    """What goes on after an interrupt is ended, so that the report can be written."""
+    code = (
+        "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('begun', flush=True)\n"
+        "time.sleep(60)"
+    )
+    running = process(tmp_path, code, grace=0.05)
+    running.interrupt()
+    running.stop()
+    assert running.code == -signal.SIGKILL
+
+
+def test_a_soak_in_the_background_hears_interrupts() -> None:
+    """A shell has what it starts with & ignore Ctrl-C; the soak does not, nor do its processes."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        hear_interrupts()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
