@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -40,6 +41,7 @@ class Bench(Drafts):
         with pytest.raises(Refused) as caught:
             self.do(draft)
         assert (repr(self.state_of), self.group.position) == (before, seq)
+        check_sentence(caught.value)
         return caught.value.code
 
     def live(self) -> set[str]:
@@ -49,6 +51,11 @@ class Bench(Drafts):
     def placed(self, fact_id: str) -> dict[tuple[str, str], PlacementState]:
         """Return a fact's placements with their states."""
         return {row.key: row.state for row in self.state_of.placements_of(fact_id)}
+
+
+def check_sentence(refusal: Refused) -> None:
+    """Hold a refusal to naming all that it is about: its sentence has no blank, and no None."""
+    assert not {"?", "None"} & set(re.findall(r"\w+|\?", str(refusal))), str(refusal)
 
 
 @pytest.fixture

@@ -114,9 +114,14 @@ class DuplicateEvent(Refused):
 
 
 class AlreadyRecorded(Refused):
-    """The repair of {external_id} in store {store!r} is already recorded."""
+    """The repair of fact {fact_id} ({entry}) is already recorded."""
 
     code = "already_recorded"
+
+    def _shown(self) -> dict[str, Any]:
+        store, external_id = self.fields.get("store"), self.fields.get("external_id")
+        entry = "without an entry" if store is None else f"{external_id} in store {store!r}"
+        return {**self.fields, "entry": entry}
 
 
 class StalePlacement(Refused):
