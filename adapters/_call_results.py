@@ -68,7 +68,8 @@ class Ids:
         if isinstance(one, UUID):
             return f"{_UUID}{one}"
         if isinstance(one, numbers.Integral) and not isinstance(one, bool):
-            return f"{_INT}{int(one)}"
+            with suppress(ValueError):  # Python writes no number of more than some thousand digits.
+                return f"{_INT}{int(one)}"
         problem = f"an id must be a text that is not empty, an int or a UUID, not {_named(one)}; {_SHAPE}"
         raise InvalidStore(store=self._store, problem=problem)
 
@@ -137,8 +138,7 @@ class Results:
             part = parts[name]
             if part is not None and (isinstance(part, bool) or not isinstance(part, kind)):
                 raise self._odd(f"the {name} of a result is {_named(part)}")
-        score = None if parts["score"] is None else float(parts["score"])
-        return found._replace(score=score if score is not None and math.isfinite(score) else None)
+        return found._replace(score=_number(parts["score"]))
 
     def entry(self, found: Found) -> Entry:
         """Return a result as an entry; its text says nothing where no label is shown beside it."""
@@ -163,6 +163,14 @@ class Results:
 
     def _odd(self, problem: str) -> InvalidStore:
         return InvalidStore(store=self._store, problem=f"{problem}; {_SHAPE}")
+
+
+def _number(score: Any) -> float | None:
+    try:
+        number = math.nan if score is None else float(score)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _named(given: object) -> str:

@@ -110,7 +110,11 @@ def _is_enough(served: Served, top_k: int, hits: Sequence[Hit], k: int) -> bool:
 
 def _distance(chunk: Mapping[str, Any]) -> float:
     score = chunk.get("score")
-    return float(score) if isinstance(score, int | float) else math.inf
+    try:
+        distance = float(score) if isinstance(score, int | float) else math.inf
+    except OverflowError:
+        return math.inf
+    return distance if math.isfinite(distance) else math.inf
 
 
 __all__ = ["Recall"]

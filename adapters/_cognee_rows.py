@@ -163,11 +163,11 @@ def _dated(raw: object) -> datetime | None:
     """Read an instant; 1.6.5 lists naive ones, which are UTC."""
     try:
         read = datetime.fromisoformat(raw) if isinstance(raw, str) else None
-    except ValueError:
+        if read is None:
+            return None
+        return read.replace(tzinfo=UTC) if read.tzinfo is None else read.astimezone(UTC)
+    except (OverflowError, ValueError):
         return None
-    if read is None:
-        return None
-    return read.replace(tzinfo=UTC) if read.tzinfo is None else read.astimezone(UTC)
 
 
 __all__ = [

@@ -131,7 +131,7 @@ def retry_after(error: BaseException, now: datetime | None = None) -> float | No
 def _until(raw: object, now: datetime) -> float | None:
     try:
         when = parsedate_to_datetime(str(raw))
-    except ValueError:
+    except (OverflowError, ValueError):
         return None
     aware = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
     return max((aware - now).total_seconds(), 0.0)

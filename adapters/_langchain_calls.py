@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -107,9 +108,10 @@ class Calls:
 
 def _number(score: Any) -> float | None:
     try:
-        return float(score)
-    except (TypeError, ValueError):
+        number = float(score)
+    except (OverflowError, TypeError, ValueError):
         return None
+    return number if math.isfinite(number) else None
 
 
 __all__ = ["GROWTH", "MOST", "PAGE", "Calls", "Found"]

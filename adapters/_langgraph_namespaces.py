@@ -83,7 +83,7 @@ def read(scope: str | None) -> Namespace | None:
     """Read a namespace back from a scope; None for anything that is not one."""
     try:
         labels = json.loads(scope or "")
-    except ValueError:
+    except (RecursionError, ValueError):
         return None
     if not isinstance(labels, list) or not labels or any(not isinstance(label, str) for label in labels):
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -143,7 +144,11 @@ def read_row(raw: object) -> Row | None:
 
 
 def _number(raw: object) -> float | None:
-    return float(raw) if isinstance(raw, int | float) else None
+    try:
+        number = float(raw) if isinstance(raw, int | float) else math.nan
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def added(results: object) -> list[str]:

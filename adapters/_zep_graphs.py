@@ -180,7 +180,7 @@ def _scope_in(description: str | None) -> str | None:
     mark, _, said = (description or "").partition(" ")
     try:
         scope = json.loads(said).get("scope")
-    except (AttributeError, ValueError):
+    except (AttributeError, RecursionError, ValueError):
         return None
     return scope if isinstance(scope, str) and mark.endswith(_digest(scope)) else None
 

@@ -28,7 +28,7 @@ from custody_sync.errors import (
     StoreRefused,
     StoreUnavailable,
 )
-from custody_sync.model import SOURCE, Entry, Fact, Hit, Label, Limits
+from custody_sync.model import SOURCE, Entry, Fact, Hit, Label, Limits, read_instant
 from custody_sync.ports import Notebook, Whose, whose
 
 if TYPE_CHECKING:
@@ -337,11 +337,9 @@ class LangGraphStore:
         )
 
     def _dated(self, created_at: object) -> datetime | None:
-        if not isinstance(created_at, datetime):
-            return None
-        if created_at.tzinfo is not None:
-            return created_at.astimezone(UTC)
-        return created_at.replace(tzinfo=UTC) if self._backend.naive_is_utc else None
+        if isinstance(created_at, datetime) and created_at.tzinfo is None and self._backend.naive_is_utc:
+            return created_at.replace(tzinfo=UTC)
+        return read_instant(created_at) if isinstance(created_at, datetime) else None
 
 
 def _value(fact: Fact, label: Label) -> dict[str, Any]:

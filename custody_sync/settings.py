@@ -103,7 +103,8 @@ def load_settings(
     here = Path.cwd() if cwd is None else cwd
     path = config_path(config, environ=environ, cwd=here)
     named = config is not None or bool(environ.get(CONFIG_VARIABLE))
-    found = path.is_file()
+    # Of a name that no file can have, `Path.is_file` raises.
+    found = os.path.isfile(path)
     table = _read_table(path) if found or (named and not missing_ok) else {}
     override = ledger if ledger is not None else environ.get(LEDGER_VARIABLE) or None
     url = resolve_ledger(override, here) if override is not None else None
@@ -150,11 +151,14 @@ def _read_table(path: Path) -> dict[str, Any]:
         raw = path.read_bytes()
     except OSError as error:
         raise InvalidInput(field=str(path), problem=error.strerror or type(error).__name__) from None
+    except ValueError:
+        raise InvalidInput(field=ascii(str(path)), problem="no file can have that name") from None
     table: dict[str, Any] | None = None
     place = ""
     try:
         table = tomllib.loads(raw.decode("utf-8-sig"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (RecursionError, ValueError) as error:
+        # Not only the parser's own: it leaves numbers of any length, and any nesting, to Python.
         place = _place(error)
     if table is None:
         # The parser's error carries the text, which may hold a secret: it must not hang on ours as context.

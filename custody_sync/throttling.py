@@ -95,9 +95,13 @@ class Budget:
 def seconds_of(throttled: StoreThrottled) -> float | None:
     """Return the time that a store named; an adapter may have put anything there."""
     stated: object = throttled.fields.get("retry_after")
-    if not isinstance(stated, int | float) or isinstance(stated, bool) or not math.isfinite(stated):
+    if not isinstance(stated, int | float) or isinstance(stated, bool):
         return None
-    return max(float(stated), 0.0)
+    try:
+        seconds = float(stated)
+    except OverflowError:
+        return None
+    return max(seconds, 0.0) if math.isfinite(seconds) else None
 
 
 __all__ = ["Bucket", "Budget", "Pace", "seconds_of"]

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from custody_sync.errors import InvalidInput
 from custody_sync.faces._mem0_scope import ENTITIES, ids_in
-from custody_sync.model import FREE_TEXT_PREDICATE, Entry, Fact, Json
+from custody_sync.model import FREE_TEXT_PREDICATE, Entry, Fact, Json, read_instant
 from custody_sync.repair import Adoption
 
 Shown: TypeAlias = dict[str, Any]
@@ -169,16 +169,13 @@ def read_start(metadata: dict[str, Json], now: datetime) -> datetime | None:
     given = metadata.pop("created_at", None)
     if given is None:
         return None
-    try:
-        start = datetime.fromisoformat(given) if isinstance(given, str) else None
-    except ValueError:
-        start = None
-    if start is None or start.utcoffset() is None:
+    start = read_instant(given) if isinstance(given, str) else None
+    if start is None:
         problem = "must be an instant with its offset, as in 2026-01-12T09:00:00+00:00"
         raise InvalidInput(field="metadata.created_at", problem=problem)
     if start > now:
         raise InvalidInput(field="metadata.created_at", problem="is still to come")
-    return start.astimezone(UTC)
+    return start
 
 
 def roots(facts: Sequence[Fact], chains: Mapping[str, Fact]) -> list[tuple[Fact, str, Fact | None]]:

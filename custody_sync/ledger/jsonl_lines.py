@@ -35,13 +35,14 @@ def read_header(line: bytes, name: str) -> str:
     try:
         header = parse(line)
         kind, version, ledger_id = header["custody-sync"], header["format"], header["ledger_id"]
+        ours = isinstance(ledger_id, str) and header_line(ledger_id) == line
     except (KeyError, RecursionError, TypeError, ValueError):
         throw(LedgerDamaged(name=name, cause="its first line is no header of a JSONL ledger"))
     if kind == "ledger" and type(version) is int and version > FORMAT:
         throw(LedgerTooNew(name=name, found=version, known=FORMAT))
-    if not isinstance(ledger_id, str) or header_line(ledger_id) != line:
+    if not ours:
         throw(LedgerDamaged(name=name, cause="its first line is no header of a JSONL ledger"))
-    return ledger_id
+    return str(ledger_id)
 
 
 def read_line(line: bytes) -> Stored:
@@ -56,7 +57,7 @@ def read_line(line: bytes) -> Stored:
         raise ValueError("its line is no JSON") from None
     stored = read_stored(row)
     sections = {name: (section.body, section.salt) for name, section in stored.sections.items()}
-    if _line(stored.body, stored.hash, sections) != line + END:
+    if not stored.hash.isascii() or _line(stored.body, stored.hash, sections) != line + END:
         raise ValueError("its line is not in the form it was written in")
     return stored
 

@@ -225,7 +225,7 @@ class Witness:
             return None
         try:
             return await self._run(self._read)
-        except (OSError, ValueError) as error:
+        except (OSError, RecursionError, ValueError) as error:
             self.problem = f"the witness {self._path} cannot be read ({type(error).__name__})"
             return None
 
