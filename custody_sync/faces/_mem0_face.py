@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 from custody_sync.adapters.mem0 import Mem0Store, PerSpace
 from custody_sync.canonical import check_name, check_optional
 from custody_sync.coordinator import AsyncCoordinator
-from custody_sync.errors import InsideEventLoop, InvalidInput
+from custody_sync.errors import InsideEventLoop, InvalidInput, NotOffered
 from custody_sync.faces._bridge import Bridge
 from custody_sync.faces._mem0_scope import user_of_space
 from custody_sync.faces._mem0_view import Pending, View
@@ -162,11 +162,13 @@ class Face:
             close()
 
     def reset(self) -> None:
-        """Refuse: it would drop everybody's memories, and the store's, behind the ledger."""
-        problem = (
-            "is not offered: delete_all(user_id=...) forgets a user, `custody-sync forget --space` a space"
-        )
-        raise InvalidInput(field="reset", problem=problem)
+        """Refuse: it would drop everybody's memories, and the store's, behind the ledger.
+
+        Raises:
+            NotOffered: always; it says what to call instead.
+        """
+        problem = "is refused: delete_all(user_id=...) forgets a user, `custody-sync forget --space` a space"
+        raise NotOffered(what="reset", problem=problem)
 
 
 __all__ = ["LEDGER", "Face", "store_over"]

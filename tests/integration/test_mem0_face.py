@@ -10,7 +10,7 @@ import pytest
 from fix_custody import error_of
 from fix_mem0_face import FaceDesk
 
-from custody_sync.errors import InvalidInput
+from custody_sync.errors import InvalidInput, NotOffered
 from custody_sync.faces.mem0 import AsyncMemory
 
 MESSAGES: list[Any] = [
@@ -291,7 +291,7 @@ async def test_what_is_refused_does_nothing(faced: FaceDesk) -> None:
 
 def test_reset_is_refused_with_a_way_out(faced: FaceDesk) -> None:
     """Reset would drop everybody's memories behind the ledger; it says what to call instead."""
-    with pytest.raises(InvalidInput, match="delete_all"):
+    with pytest.raises(NotOffered, match="delete_all"):
         faced.memory.reset()
 
 
