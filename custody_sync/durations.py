@@ -64,7 +64,9 @@ def read_duration(text: object, field: str = "duration") -> Duration:
         seconds += 60 * (minutes + 60 * (hours + 24 * (days + 7 * weeks)))
         if months * MONTH + seconds <= LONGEST:
             return Duration(text, months, timedelta(seconds=seconds))
-    raise InvalidInput(field=field, problem=f"{text[:_SHOWN]!r} {EXPECTED}")
+    # A line that slipped under the wrong heading may be a URL with its password.
+    said = "a URL" if "://" in text else repr(text[:_SHOWN])
+    raise InvalidInput(field=field, problem=f"{said} {EXPECTED}")
 
 
 __all__ = ["Duration", "read_duration"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
+import re
 import sys
 import tomllib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -41,6 +42,9 @@ _KEYS = {
     "stores": dict,
 }
 _FILE_SCHEMES = ("sqlite:///", "jsonl:///")
+_VARIABLE = re.compile("[A-Z_][A-Z0-9_]*")
+_LARGEST = 1_000_000
+"""Bytes of a file of settings; a device has no end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,9 +84,11 @@ class Settings:
             return None
         key = environ.get(self.forget_key_env, "")
         if not key:
-            raise InvalidInput(
-                field="forget_key_env", problem=f"the variable {self.forget_key_env} is not set"
+            # What is no name of a variable may be the key itself.
+            named = (
+                f" {self.forget_key_env}" if _VARIABLE.fullmatch(self.forget_key_env) else " that it names"
             )
+            raise InvalidInput(field="forget_key_env", problem=f"the variable{named} is not set")
         return os.fsencode(key)
 
 
@@ -148,11 +154,14 @@ def resolve_ledger(url: str, base: Path) -> str:
 
 def _read_table(path: Path) -> dict[str, Any]:
     try:
-        raw = path.read_bytes()
+        with open(path, "rb") as file:
+            raw = file.read(_LARGEST + 1)
     except OSError as error:
         raise InvalidInput(field=str(path), problem=error.strerror or type(error).__name__) from None
     except ValueError:
         raise InvalidInput(field=ascii(str(path)), problem="no file can have that name") from None
+    if len(raw) > _LARGEST:
+        raise InvalidInput(field=str(path), problem="is too large for settings")
     table: dict[str, Any] | None = None
     place = ""
     try:
@@ -292,7 +301,9 @@ def import_target(where: Path, key: str, target: str) -> Any:
     """Return what `module:name` names; the module may lie in the folder. `key` is whose value it is."""
     module, _, attribute = target.partition(":")
     if not module or not attribute.isidentifier():
-        raise InvalidInput(field=key, problem=f"{target!r} is not of the form 'module:name'")
+        # As in a duration, what is a URL is not repeated.
+        said = "a URL" if "://" in target else repr(target)
+        raise InvalidInput(field=key, problem=f"{said} is not of the form 'module:name'")
     folder = str(where)
     if folder not in sys.path:
         sys.path.insert(0, folder)

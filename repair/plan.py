@@ -86,7 +86,7 @@ def writing(
         "selection": selection.to_json(),
     }
     try:
-        with open(path, "w", encoding="utf-8", newline="\n") as file:
+        with open(path, "w", encoding="utf-8", newline="\n", opener=_private) as file:
             file.write(json.dumps(header) + "\n")
             writer = PlanWriter(file)
             yield writer
@@ -110,6 +110,11 @@ def _check_target(path: os.PathLike[str] | str, ledger: Ledger) -> None:
         raise _problem("plan", path, f"cannot be used: {error.strerror or type(error).__name__}") from None
     if began not in (b"", f'{{"{MARK}'.encode()):
         raise _problem("plan", path, "is there and is no plan; name a new file, or an older plan")
+
+
+def _private(path: str, flags: int) -> int:
+    """Open a file that is made for its owner alone, whatever the umask: ids and scopes may name people."""
+    return os.open(path, flags, 0o600)
 
 
 def _check_path(field: str, path: os.PathLike[str] | str) -> None:

@@ -97,11 +97,16 @@ def _write_starter(path: Path, url: str) -> bool:
         line = f"# The ledger's URL comes from {LEDGER_VARIABLE}, since it may carry a password."
     text = _STARTER.format(ledger=line, actor=_toml(f"operator:{_login()}"))
     try:
-        with path.open("x", encoding="utf-8") as file:
+        with open(path, "x", encoding="utf-8", opener=_private) as file:
             file.write(text)
     except FileExistsError:
         return False
     return True
+
+
+def _private(path: str, flags: int) -> int:
+    """Open a file that nobody else can write, whatever the umask: it names code that is run."""
+    return os.open(path, flags, 0o600)
 
 
 def _in_a_file(url: str) -> bool:

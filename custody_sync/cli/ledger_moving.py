@@ -87,6 +87,9 @@ def _check_place(path: Path, files: Sequence[Path], *, force: bool) -> None:
             raise UsageProblem(
                 problem=f"{path} is a file of the ledger itself; export it to another one.", command=EXPORT
             )
+    if path.exists() and not path.is_file():
+        # To replace a device or a pipe would take it from everybody else.
+        raise UsageProblem(problem=f"{path} is no regular file.", command=EXPORT)
     if os.path.lexists(path) and not force:
         raise UsageProblem(problem=f"{path} is there already; --force replaces it.", command=EXPORT)
 

@@ -16,7 +16,7 @@ from custody_sync.errors import InvalidInput, InvalidStore, LedgerDamaged, Store
 from custody_sync.faces._mem0_shape import read_start
 from custody_sync.ledger import Ledger
 from custody_sync.ledger.jsonl_lines import read_header, read_line
-from custody_sync.settings import load_settings
+from custody_sync.settings import load_settings, open_stores
 from custody_sync.testing import testing_runtime
 from custody_sync.throttling import seconds_of
 
@@ -24,6 +24,8 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "ledger-4.jsonl"
 DEEP = "[" * 100_000
 VAST = 10**400
 """More than a float can be."""
+PASSWORD = "s3cret-pw-7Q"
+URL = f"postgresql://u:{PASSWORD}@db.invalid/led"
 EARLY = "0001-01-01T00:00:00+12:00"
 """Before the calendar begins in UTC."""
 
@@ -37,6 +39,32 @@ def test_settings_that_python_cannot_parse_are_no_toml(tmp_path: Path, value: by
     path.write_bytes(b"ledger = " + value)
     with pytest.raises(InvalidInput, match="not valid TOML"):
         load_settings(path, environ={}, cwd=tmp_path)
+
+
+async def _use(path: Path) -> None:
+    settings = load_settings(path, environ={}, cwd=path.parent)
+    settings.forget_key({})
+    async with open_stores(settings):
+        raise AssertionError("there are no such stores")
+
+
+@pytest.mark.parametrize(
+    "misplaced", [f'[retention]\nledger = "{URL}"', f'factory = "{URL}"', f'forget_key_env = "{PASSWORD}"']
+)
+async def test_a_secret_under_a_wrong_key_is_not_repeated(tmp_path: Path, misplaced: str) -> None:
+    """A line that slipped is refused in a sentence that does not show what it says."""
+    path = tmp_path / "custody.toml"
+    path.write_text(misplaced)
+    with pytest.raises(InvalidInput) as refused:
+        await _use(path)
+    assert PASSWORD not in f"{refused.value}{refused.value.to_dict()}"
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="this system has no /dev/zero")
+def test_settings_have_an_end(tmp_path: Path) -> None:
+    """A device is not read until memory is full."""
+    with pytest.raises(InvalidInput, match="too large"):
+        load_settings("/dev/zero", environ={}, cwd=tmp_path)
 
 
 @pytest.mark.parametrize("name", ["a\0b", "a" * 5000])

@@ -67,6 +67,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield tmp_path_factory.mktemp("fuzz")
 
 
+def used(settings: Settings) -> None:
+    """Use what settings name, as a command does."""
+    settings.forget_key({})
+    for key, target in (("factory", settings.factory), ("validators", settings.validators)):
+        if target is not None:
+            import_target(settings.folder, key, target)
+
+
 @fuzzed(150, changes=CHANGES | TOML_CHANGES)
 def test_settings_are_read_whole_or_refused(folder: Path, changes: list[Any]) -> None:
     """Every key has a value of its kind, or the file is refused; what it says is not repeated."""
@@ -74,6 +82,7 @@ def test_settings_are_read_whole_or_refused(folder: Path, changes: list[Any]) ->
     path.write_bytes(changed(SOUND, changes))
     try:
         found = load_settings(path, environ={}, cwd=folder)
+        used(found)
     except CustodyError as error:
         refused(error, SECRET)
         return
