@@ -12,6 +12,8 @@ from fix_cli import Cli
 
 from custody_sync.cli.main import COMMANDS, GROUPS, application, run_command
 from custody_sync.cli.sentences import discreet
+from custody_sync.errors import MissingExtra
+from custody_sync.testing.postgres import EmbeddedPostgres
 
 SECRET = "S3CR'ET-é"
 URL = f"postgresql://u:{SECRET}@127.0.0.1:1/d//b"
@@ -45,6 +47,16 @@ def _misuses(command: Any) -> Iterator[list[str]]:
 
 
 NOT_FOUND = 1
+
+
+@pytest.fixture(autouse=True)
+def _no_demo(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a demo end before its server starts: a URL may be the name of the folder that it is to keep."""
+
+    def start(self: EmbeddedPostgres) -> str:
+        raise MissingExtra(feature="EmbeddedPostgres", extra="demo")
+
+    monkeypatch.setattr(EmbeddedPostgres, "start", start)
 
 
 @pytest.mark.parametrize(

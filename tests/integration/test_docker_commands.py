@@ -46,7 +46,6 @@ class Engine:
             "CUSTODY_SYNC_LEDGER": uri,
             "CUSTODY_SYNC_WITNESS": str(folder / "witness"),
             "MEMORIES_URL": uri,
-            "PYTHONDONTWRITEBYTECODE": "1",
         }
 
     def __call__(self, *args: str, status: int = 0) -> str:
