@@ -119,8 +119,8 @@ def _private(path: str, flags: int) -> int:
 
 def _check_path(field: str, path: os.PathLike[str] | str) -> None:
     try:
-        good = "\0" not in os.fspath(path)
-    except TypeError:
+        good = "\0" not in os.fspath(path) and bool(os.fsencode(path))
+    except (TypeError, UnicodeEncodeError):
         good = False
     if not good:
         raise InvalidInput(field=field, problem="must be the path of a file")

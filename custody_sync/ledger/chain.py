@@ -60,6 +60,10 @@ class Section(NamedTuple):
     salt: bytes
     commitment: str
 
+    def __repr__(self) -> str:
+        """Say which it is, and neither what stands in it nor what it could be guessed with."""
+        return f"Section({self.commitment})"
+
 
 class Prepared(NamedTuple):
     """A draft in its stored form, made before the ledger's lock is taken.

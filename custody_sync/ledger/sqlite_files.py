@@ -53,6 +53,10 @@ class Location:
         if "\x00" in path or not path:
             raise errors.InvalidInput(field="ledger", problem="the path has a NUL character or is empty")
         try:
+            os.fsencode(path)
+        except UnicodeEncodeError:
+            throw(errors.InvalidInput(field="ledger", problem="no file can have that name"))
+        try:
             absolute = Path(path).absolute()
         except OSError:
             throw(errors.LedgerError(name=path, problem="the folder that it is relative to is gone"))

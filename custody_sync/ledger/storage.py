@@ -42,7 +42,7 @@ class Identity:
     """What makes a ledger this one: its id in labels, and the secret behind ids of keyed writes."""
 
     ledger_id: str
-    secret: bytes
+    secret: bytes = field(repr=False)
     arrives_from: str | None = field(default=None, compare=False)
     """Where one that is made with it is moved from; until that is complete it takes nothing of its own."""
 

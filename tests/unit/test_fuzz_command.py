@@ -48,7 +48,7 @@ VALUES = st.sampled_from(
         "claimed", "verified", "hmac-sha256", "sha256", "none", "json", "plan", "acct:42", "custody.toml",
         "custody.db", "plan.jsonl", "export.jsonl", "missing", "..", ".", "/", "~", "a/b/c", "/dev/null",
         "folder", "loop", "link", "x" * 5000, "os:getcwd", "a:b", ":", "\x1b[2J\x1b]0;\x07", "\u202e", "a\nb",
-        "\udcff\udc80", "\ud800", "\U0001f600", "sqlite:///custody.db", "sqlite:///missing.db", "sqlite://",
+        "\udcff\udc80", "\U0001f600", "sqlite:///custody.db", "sqlite:///missing.db", "sqlite://",
         "jsonl:///custody.db", "sqlite:///../x", f"postgresql://u:{SECRET}@127.0.0.1:1/d",
         f"mysql://u:{SECRET}@h/d", "file:///etc/passwd", "[red]x[/red]",
     ]

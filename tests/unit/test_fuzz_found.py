@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from custody_sync.errors import InvalidInput, InvalidStore, LedgerDamaged, Store
 from custody_sync.faces._mem0_shape import read_start
 from custody_sync.ledger import Ledger
 from custody_sync.ledger.jsonl_lines import read_header, read_line
+from custody_sync.repair.plan import check_plan
 from custody_sync.settings import load_settings, open_stores
 from custody_sync.testing import testing_runtime
 from custody_sync.throttling import seconds_of
@@ -73,6 +75,21 @@ def test_settings_that_no_file_can_be_called_are_missing(tmp_path: Path, name: s
     with pytest.raises(InvalidInput):
         load_settings(name, environ={}, cwd=tmp_path)
     assert load_settings(name, environ={}, cwd=tmp_path, missing_ok=True).config is None
+
+
+@pytest.mark.parametrize("scheme", ["sqlite", "jsonl"])
+async def test_half_a_character_in_a_path_is_refused(tmp_path: Path, scheme: str) -> None:
+    """The system cannot be asked for such a name."""
+    with pytest.raises(InvalidInput, match="no file can have that name"):
+        await Ledger.open(f"{scheme}:///{tmp_path}/\ud800", create=True)
+
+
+@pytest.mark.parametrize("path", ["\ud800", "", "a\0b"])
+def test_a_plan_that_no_file_can_be_is_refused(path: str) -> None:
+    """Neither to write it nor to carry it out is anything asked of the system."""
+    ledger: Any = SimpleNamespace(ledger_id="l", files=())
+    with pytest.raises(InvalidInput, match="must be the path of a file"):
+        check_plan(path, ledger)
 
 
 def test_half_a_character_in_a_header_is_damage() -> None:
