@@ -20,6 +20,7 @@ from custody_sync.errors import (
     DuplicateFact,
     InvalidInput,
     LedgerError,
+    RepairedId,
 )
 from custody_sync.faultpoints import FaultPoint
 from custody_sync.finishing import Finishing
@@ -208,6 +209,11 @@ class AsyncCoordinator(AsyncMending):
             if again.earlier is None:
                 raise
             return await self._writer.as_written(again.earlier, left=duplicate.fields.get("left", ()))
+        except RepairedId as repaired:
+            if repaired.fields.get("left"):
+                raise
+            # A sweep took what an earlier try had left, and the id with it: the key has another one.
+            return await self._write_once(request, key, now)
         finally:
             await self._finishing.see_through(self._release(reserved))
 

@@ -1,13 +1,16 @@
-"""`python -m custody_sync.testing.sim`: run seeds, or one again; exit with 1 if an invariant is broken."""
+"""`python -m custody_sync.testing.sim`: run seeds or schedules; exit with 1 if an invariant is broken."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from custody_sync.testing.sim.pairs import Pair, Setting
 from custody_sync.testing.sim.plan import Plan
 from custody_sync.testing.sim.running import Found, run_seeds
+from custody_sync.testing.sim.schedules import Case, everything, repeat, run_schedules, share
+from custody_sync.testing.sim.scheduling import Schedule
 from custody_sync.testing.sim.shrink import shrink
 from custody_sync.testing.sim.world import simulate
 
@@ -15,6 +18,8 @@ from custody_sync.testing.sim.world import simulate
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the arguments say, and say what came of it."""
     told = read_arguments(arguments)
+    if told.interleave is not None:
+        return _interleave(told)
     if told.seed is not None:
         return _run_one(told)
     tally = run_seeds(told.seeds, steps=told.steps, most_found=told.most)
@@ -38,20 +43,69 @@ def _run_one(told: argparse.Namespace) -> int:
     return 1
 
 
+def _interleave(told: argparse.Namespace) -> int:
+    if told.order is not None:
+        return _repeat(told)
+    if isinstance(told.interleave, Pair):
+        cases: Iterable[Case] = everything([told.interleave])
+    else:
+        cases = share() if told.interleave == "share" else everything()
+    if told.setting is not None:
+        cases = [case for case in cases if case[1] == told.setting]
+    if told.switches is not None:
+        cases = [(pair, setting, told.switches) for pair, setting, _ in cases]
+    explored = run_schedules(cases, most_found=told.most)
+    for run in explored.found:
+        _say(f"{run}\n")
+    _say(str(explored))
+    return 1 if explored.found else 0
+
+
+def _repeat(told: argparse.Namespace) -> int:
+    run = repeat(told.interleave, told.setting or Setting(), told.order)
+    if told.trace:
+        _say("\n".join(run.outcome.trace))
+    _say(str(run))
+    return 0 if run.violation is None else 1
+
+
 def read_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Return what a command line says, or end with what is wrong with it."""
     parser = argparse.ArgumentParser(prog="python -m custody_sync.testing.sim", description=__doc__)
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--seed", type=int, help="run this seed")
     which.add_argument("--seeds", type=_range, metavar="FROM:TO", help="run these seeds")
+    which.add_argument(
+        "--interleave",
+        type=_pair,
+        metavar="A:B",
+        help="run every schedule of two operations within the bound; "
+        "`share`: those of each run of the tests; `all`: those of every pair",
+    )
+    parser.add_argument(
+        "--setting", type=Setting.read, help="with --interleave: only in this one, such as 2p1s-owing"
+    )
+    parser.add_argument(
+        "--switches", type=_count, help="with --interleave: the most switches; 2 of processes, 1 within one"
+    )
+    parser.add_argument(
+        "--order", type=Schedule.read, metavar="a,N,N", help="with --interleave A:B: only this schedule"
+    )
     parser.add_argument("--steps", type=_count, help="operations in each run; drawn from the seed by default")
     parser.add_argument("--keep", type=_numbers, metavar="N,N", help="with --seed: only these steps of it")
     parser.add_argument(
         "--calm", type=_numbers, default=(), metavar="N,N", help="with --seed: without the faults of these"
     )
-    parser.add_argument("--most", type=_count, default=1, help="with --seeds: stop after so many failures")
-    parser.add_argument("--trace", action="store_true", help="with --seed: print all that happened")
-    return parser.parse_args(arguments)
+    parser.add_argument("--most", type=_count, default=1, help="stop after so many failures")
+    parser.add_argument("--trace", action="store_true", help="print all that happened in one run")
+    told = parser.parse_args(arguments)
+    if told.order is not None and not isinstance(told.interleave, Pair):
+        parser.error("--order goes with --interleave A:B")
+    return told
+
+
+def _pair(raw: str) -> Pair | str:
+    return raw if raw in ("share", "all") else Pair.read(raw)
 
 
 def _range(raw: str) -> range:

@@ -75,6 +75,8 @@ class Disk:
         self.later, self.watch = later, watch
         self.took_over: Callable[[str, str | None, datetime], None] = lambda topic, until, now: None
         """Told when somebody is given a lease that was another one's: which, until when, and the time now."""
+        self.touched: Callable[[bool], None] = lambda changes: None
+        """Told of every commit and every question at the instant it is made."""
         self.faults: Counter[DiskFault] = Counter()
         """How many of the next commits fail in which way."""
         self.away = False
@@ -181,6 +183,7 @@ class SimStorage(Embedded):
     def _commit(self, works: Sequence[Work], tell: Callable[[], None]) -> list[Any]:
         tell()
         self._check_there()
+        self._disk.touched(True)
         fault = self._disk.take_fault()
         if fault is DiskFault.FULL:
             raise errors.LedgerFull(name=self.name)
@@ -244,6 +247,7 @@ class SimStorage(Embedded):
 
     def _erase(self) -> Erasure:
         self._check_there()
+        self._disk.touched(True)
         conn = self._disk.conn
         with ledger_errors(self.name):
             owing = due(conn)
@@ -277,6 +281,7 @@ class SimStorage(Embedded):
 
     def _ask(self, query: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         self._check_there()
+        self._disk.touched(False)
         conn = self._disk.conn
         with ledger_errors(self.name):
             conn.begin()

@@ -54,7 +54,8 @@ class Endless(Exception):
     """A run took more steps than any of its size should: something goes round and round."""
 
 
-_Entry = tuple[asyncio.Handle, Callable[..., object], tuple[Any, ...], contextvars.Context]
+Entry = tuple[asyncio.Handle, Callable[..., object], tuple[Any, ...], contextvars.Context]
+"""A callback that is ready: its handle, what it calls with what, and the context it runs in."""
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
@@ -73,8 +74,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._chance = chance
         self._window = chance.choice(WINDOWS) if window is None else window
         self._most_steps = most_steps
-        self._runnable: list[_Entry] = []
-        self._timers: list[tuple[float, int, _Entry]] = []
+        self._runnable: list[Entry] = []
+        self._timers: list[tuple[float, int, Entry]] = []
         self._order = itertools.count()
         self._now = 0.0
         self._halting = False
@@ -82,7 +83,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._running = False
         self._generators: weakref.WeakSet[Any] = weakref.WeakSet()
         self._tasks: dict[asyncio.Task[Any], None] = {}
-        self._left: list[_Entry] = []
+        self._left: list[Entry] = []
         self.steps = 0
         """How many callbacks have run."""
         self.problems: list[str] = []
@@ -160,8 +161,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         ready = self._runnable
         if not ready:
             raise Stuck
-        reach = min(len(ready), self._window)
-        entry = ready.pop(0 if reach == 1 else int(self._chance.random() * reach))
+        entry = self._draw(ready)
         handle, callback, args, context = entry
         if handle.cancelled():
             return
@@ -176,6 +176,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if self.steps > self._most_steps:
             raise Endless
         self._run(callback, args, context)
+
+    def _draw(self, ready: list[Entry]) -> Entry:
+        """Take what runs next from what is ready, which is something."""
+        reach = min(len(ready), self._window)
+        return ready.pop(0 if reach == 1 else int(self._chance.random() * reach))
 
     def _run(
         self, callback: Callable[..., object], args: tuple[Any, ...], context: contextvars.Context

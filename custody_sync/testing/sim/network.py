@@ -24,6 +24,8 @@ from custody_sync.testing.sim.loop import OWNER, Owner, ProcessDied, VirtualLoop
 
 T = TypeVar("T")
 
+CHANGING = frozenset({"put", "delete", "relabel"})
+"""What changes what a store holds."""
 LATEST = 280.0
 """Seconds after which nothing that was sent is still on its way."""
 
@@ -90,6 +92,8 @@ class Network:
     chance: random.Random
     slow: float
     witness: Witness
+    touched: Callable[[int, str, bool], None] = lambda call, store, changes: None
+    """Told of every request as it reaches a store: whose, which store, and whether it changes anything."""
     calm: bool = False
     """Whether everything arrives at once and nothing goes wrong any more."""
     waiting: dict[int, Callable[[], None]] = field(default_factory=dict)
@@ -173,8 +177,10 @@ class SimStore(MemoryStore):
         armed = self.armed.get(operation)
         fault = armed.pop(0) if armed else None
         reply: asyncio.Future[T] = network.loop.create_future()
+        call = CALL.get()
 
         def arrive() -> None:
+            network.touched(call, self.name, operation in CHANGING)
             if fault in (NetFault.LOST_REPLY, NetFault.LATE, NetFault.HANG):
                 self._do(work)
                 answer: T | Exception = self._lost(operation)
@@ -257,6 +263,7 @@ class SimStore(MemoryStore):
         await self._send("list_entries", _nothing)
         async with aclosing(super().list_pages(after, until)) as pages:
             async for page in pages:
+                self.network.touched(CALL.get(), self.name, False)
                 yield page
                 await self._send("list_page", _nothing)
 

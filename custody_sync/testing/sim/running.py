@@ -62,7 +62,7 @@ def run_seeds(
         watch: told after every run.
     """
     tally = Tally()
-    with _without_collecting():
+    with without_collecting():
         for seed in seeds:
             outcome = simulate(Plan.draw(seed, steps=steps))
             tally.seeds += 1
@@ -81,7 +81,7 @@ def run_seeds(
 
 
 @contextmanager
-def _without_collecting() -> Iterator[None]:
+def without_collecting() -> Iterator[None]:
     """Collect between runs alone: a run ends what it began, and leaves little."""
     was = gc.isenabled()
     gc.disable()

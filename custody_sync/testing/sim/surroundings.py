@@ -29,12 +29,13 @@ class Surroundings:
 
     Args:
         plan: says what there is.
+        loop: whose order of callbacks is another than the one drawn from the plan's seed.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, loop: VirtualLoop | None = None) -> None:
         self.plan = plan
         self.chance = random.Random(f"run {plan.seed}")  # noqa: S311  # a seeded generator is the point
-        self.loop = VirtualLoop(self.chance)
+        self.loop = VirtualLoop(self.chance) if loop is None else loop
         self.judge = Judge()
         self.trace: list[str] = []
         self.clock = VirtualClock(self.loop)

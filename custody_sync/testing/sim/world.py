@@ -9,7 +9,7 @@ from custody_sync.errors import CustodyError
 from custody_sync.testing.sim.claims import check_claim
 from custody_sync.testing.sim.ending import PATIENCE, Ending
 from custody_sync.testing.sim.judge import Call, Violation
-from custody_sync.testing.sim.loop import Endless, Stuck
+from custody_sync.testing.sim.loop import Endless, Stuck, VirtualLoop
 from custody_sync.testing.sim.operations import Operations, actor_of
 from custody_sync.testing.sim.plan import Plan, Step
 from custody_sync.testing.sim.process import Process
@@ -41,11 +41,12 @@ class World:
 
     Args:
         plan: what is to happen.
+        loop: as for `Surroundings`.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, loop: VirtualLoop | None = None) -> None:
         self.plan = plan
-        self.around = Surroundings(plan)
+        self.around = Surroundings(plan, loop)
         self.judge = self.around.judge
         self._ending = Ending(self.around)
         self._operations = Operations(self.judge, plan.seed)
@@ -81,6 +82,10 @@ class World:
             if step.number % 3 == 2 and not self.around.disk.away:
                 await self._ending.look()
         await self._all_ended()
+        await self._end()
+
+    async def _end(self) -> None:
+        """Heal everything, let one repair do, and ask about the past again."""
         await self._ending.converge()
         if not self.judge.violations:
             await self._ending.look()
