@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sqlite3
 from collections.abc import Iterable, Mapping
-from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import psycopg
+from fix_books import Book, SqliteBook
 
 AGENT, MEMORIES = "agent", "memories"
-SECTIONS = ("content", "identity", "refs")
 Key = tuple[str, str]
 
 _HELD = {
@@ -111,33 +109,29 @@ class Told:
         return fact_id
 
 
-def read_log(folder: Path) -> list[Logged]:
-    """Return the log, each hash, link and commitment checked on the way."""
-    with closing(_open(folder)) as ledger:
-        rows = ledger.execute(
-            "select e.seq, body, hash, content, content_salt, identity, identity_salt, refs, refs_salt "
-            "from events e left join sealed s on s.seq = e.seq order by e.seq"
-        ).fetchall()
-        head = ledger.execute("select seq, hash, count from head").fetchone()
+def read_log(book: Book | Path) -> list[Logged]:
+    """Return the log, each hash, link and commitment checked on the way; a folder is a SQLite ledger's."""
+    if isinstance(book, Path):
+        book = SqliteBook(book)
     events, prev = [], "0" * 64
-    for seq, body, digest, *parts in rows:
-        said = json.loads(body)
-        assert hashlib.sha256(body.encode()).hexdigest() == digest, f"event {seq} does not match its hash"
+    rows = book.rows()
+    for row in rows:
+        said, seq = json.loads(row.body), row.seq
+        assert hashlib.sha256(row.body.encode()).hexdigest() == row.digest, (
+            f"event {seq} does not match its hash"
+        )
         assert (said["prev"], said["seq"]) == (prev, seq), f"event {seq} is not linked to the one before"
-        prev, sealed = digest, {}
-        for name, text, salt in zip(SECTIONS, parts[::2], parts[1::2], strict=True):
+        prev, sealed = row.digest, {}
+        for name, (text, salt) in row.sealed.items():
             assert (text is None) == (salt is None), f"event {seq}: {name} went without its salt"
-            if text is not None:
+            if text is not None and salt is not None:
                 sealed[name] = json.loads(text)
                 commitment = hashlib.sha256(salt + text.encode()).hexdigest()
                 assert commitment == said["sealed"][name], f"event {seq}: {name} was altered"
         events.append(Logged(seq, said["kind"], said["fact_id"], said["data"], sealed))
-    assert head == (len(rows), prev, len(rows)), "the head is not the last event"
+    head = book.head()
+    assert head in (None, (len(rows), prev, len(rows))), "the head is not the last event"
     return events
-
-
-def _open(folder: Path) -> sqlite3.Connection:
-    return sqlite3.connect(f"{(folder / 'custody.db').as_uri()}?mode=ro", uri=True)
 
 
 @dataclass(frozen=True)
@@ -147,25 +141,30 @@ class Oracle:
     Args:
         folder: everything the ledger owns; its file is called `custody.db`.
         stores: a connection with the stores' search path, in autocommit mode.
+        book: the ledger, where it is another one than the SQLite file of the folder.
     """
 
     folder: Path
     stores: psycopg.Connection[Any]
+    book: Book | None = None
+
+    @property
+    def ledger(self) -> Book:
+        """Where the ledger is."""
+        return self.book or SqliteBook(self.folder)
 
     # --- what there is ----------------------------------------------------------------------
 
     def told(self) -> Told:
         """Return what the log says."""
         told = Told()
-        for event in read_log(self.folder):
+        for event in read_log(self.ledger):
             told.take(event)
         return told
 
     def ledger_id(self) -> str:
         """Return the id that stands in the labels."""
-        with closing(_open(self.folder)) as ledger:
-            (raw,) = ledger.execute("select value from settings where name = 'ledger_id'").fetchone()
-        return bytes(raw).decode()
+        return self.ledger.ledger_id()
 
     def held(self) -> dict[Key, str | None]:
         """Return every row of either store that carries this ledger's label: its key, and whose it is."""
@@ -186,7 +185,7 @@ class Oracle:
 
     def says(self, needle: str) -> list[str]:
         """Return where a text stands: the ledger's files by name, the stores by theirs."""
-        found = [path.name for path in self.files() if needle.encode() in path.read_bytes()]
+        found = self.ledger.says(needle)
         for store, query in _SAYS.items():
             row = self.stores.execute(query, (needle,)).fetchone()
             if row is not None and row[0]:
@@ -195,7 +194,7 @@ class Oracle:
 
     def files(self) -> list[Path]:
         """Return every file of the ledger's folder."""
-        return sorted(path for path in self.folder.rglob("*") if path.is_file())
+        return self.ledger.files
 
     # --- what has to hold -------------------------------------------------------------------
 
@@ -242,30 +241,35 @@ class Oracle:
         )
 
     def _check_tables(self, told: Told, believed: set[str], expected: dict[Key, str], now: str) -> None:
-        """Hold the ledger's derived tables against its log."""
-        with closing(_open(self.folder)) as ledger:
-            query = (
-                "select fact_id from facts where effect_seq and retract_seq is null and forget_seq is null "
-                "and valid_from <= ?1 and coalesce(valid_to, '9') > ?1 and coalesce(covered_from, '9') > ?1"
-            )
-            live = ledger.execute(query, (now,))
-            assert {fact_id for (fact_id,) in live} == believed, "the facts table believes something else"
-            claims = dict(ledger.execute("select fact_id, standing from claims").fetchall())
-            said = dict.fromkeys(told.asserted, "asserted") | dict.fromkeys(told.repaired, "repaired")
-            assert claims == said, "the claims table says something else"
-            states: dict[str, dict[Key, str]] = {}
-            for store, key, fact_id, state in ledger.execute(
-                "select store, external_id, fact_id, state from placements"
-            ):
-                states.setdefault(state, {})[store, key] = fact_id
-            assert states.pop("held", {}) == expected, "the placements table holds something else"
-            assert set(states) <= {"gone"}, f"placements are left {sorted(states)}"
-            owed = ledger.execute("select fact_id, store from owed where due_at <= ?", (now,)).fetchall()
-            assert owed == [], "something is owed"
-            topics = {topic for (topic,) in ledger.execute("select distinct topic from notes")}
-            lasting = {"reservation", "notebook", "notebook use", "notebook used"}
-            lasting |= {"place", "sweep-last", "reconcile-last"}
-            assert topics <= lasting, f"a note is left: {sorted(topics)}"
+        """Hold the ledger's derived tables against its log, where they are in a file."""
+        lasting = {"reservation", "notebook", "notebook use", "notebook used"}
+        lasting |= {"place", "sweep-last", "reconcile-last"}
+        topics = self.ledger.topics()
+        assert topics <= lasting, f"a note is left: {sorted(topics - lasting)}"
+        live = self.ledger.ask(
+            "select fact_id from facts where effect_seq is not null and retract_seq is null "
+            f"and forget_seq is null and valid_from <= '{now}' and coalesce(valid_to, '9') > '{now}' "
+            f"and coalesce(covered_from, '9') > '{now}'"
+        )
+        if live is None:
+            return
+        assert {fact_id for (fact_id,) in live} == believed, "the facts table believes something else"
+        claims = dict(self._rows("select fact_id, standing from claims"))
+        said = dict.fromkeys(told.asserted, "asserted") | dict.fromkeys(told.repaired, "repaired")
+        assert claims == said, "the claims table says something else"
+        states: dict[str, dict[Key, str]] = {}
+        for store, key, fact_id, state in self._rows(
+            "select store, external_id, fact_id, state from placements"
+        ):
+            states.setdefault(state, {})[store, key] = fact_id
+        assert states.pop("held", {}) == expected, "the placements table holds something else"
+        assert set(states) <= {"gone"}, f"placements are left {sorted(states)}"
+        assert self._rows(f"select fact_id, store from owed where due_at <= '{now}'") == [], (
+            "something is owed"
+        )
+
+    def _rows(self, query: str) -> list[tuple[Any, ...]]:
+        return self.ledger.ask(query) or []
 
 
 def _instant(now: datetime) -> str:

@@ -8,6 +8,7 @@ the fault point it was given it is killed with SIGKILL.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import sys
@@ -15,7 +16,6 @@ import traceback
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -23,13 +23,15 @@ from fix_world import EMBED, ShiftedClock, World, open_world
 
 from custody_sync import AsyncCoordinator, Ledger
 from custody_sync.errors import StoreWriteFailed, SupersedeConflict
-from custody_sync.ledger import Forget, Retract
+from custody_sync.ledger import Forget, Retract, jsonl, postgres, sqlite
 from custody_sync.model import Fact, Label, Provenance
 from custody_sync.ports import FaultHook
 from custody_sync.runtime import Runtime
 from custody_sync.testing.faults import Crash, FaultPlan, RecordingHook
 
 CLERK, UNEMBEDDABLE = "agent:clerk", "unembeddable"
+LOADED = (jsonl, postgres, sqlite)
+"""Imported before anything is forked, so that no victim has to."""
 AGO = timedelta(minutes=20)
 
 
@@ -74,7 +76,8 @@ class Victim:
 
     def tell_residue(self, order: dict[str, Any]) -> None:
         """Say which of the secrets stand in which files now, before closing the ledger cleans anything up."""
-        files = [path for path in Path(self.ledger.name).parent.rglob("*") if path.is_file()]
+        folders = {path.parent for path in self.ledger.files}
+        files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
         images = {path.name: path.read_bytes() for path in files}
         secrets = order.get("secrets", ())
         self.tell({"residue": [[s, name] for s in secrets for name in images if s.encode() in images[name]]})
@@ -307,10 +310,8 @@ OPERATIONS: dict[str, tuple[Work, Work]] = {
 
 async def obey(order: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> None:
     """Prepare, perform, or clean up after one operation, as the order says."""
-    before, work = OPERATIONS[order["operation"]]
     # Each case has the same ledger put back, and a witness of them all would take it for a restored one.
-    folder = Path(order["ledger"].removeprefix("sqlite:///")).parent
-    os.environ["CUSTODY_SYNC_WITNESS"] = str(folder / "witness")
+    os.environ["CUSTODY_SYNC_WITNESS"] = order["witness"]
     recording, plan = RecordingHook(), FaultPlan()
     if order.get("kill"):
         crash = Crash.parse(order["kill"])
@@ -318,6 +319,10 @@ async def obey(order: dict[str, Any], tell: Callable[[dict[str, Any]], None]) ->
     armed = Armed(plan if order.get("kill") else recording)
     runtime = Runtime(clock=ShiftedClock(order["clock"]), reach=armed)
     step = order["step"]
+    if step == "make":
+        await (await Ledger.open(order["ledger"], create=True, runtime=runtime)).close()
+        return
+    before, work = OPERATIONS[order["operation"]]
     async with (
         open_world(order["uri"], embed=embed, setup=False) as world,
         await Ledger.open(order["ledger"], create=step == "prepare", runtime=runtime) as ledger,
@@ -374,5 +379,8 @@ def fork(order: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    # What was imported is never garbage: a collection in a child would copy all its pages.
+    gc.collect()
+    gc.freeze()
     for line in sys.stdin:
         print(json.dumps(fork(json.loads(line))), flush=True)

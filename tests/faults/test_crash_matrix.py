@@ -1,13 +1,15 @@
-"""Each operation is killed at each fault point, each time it gets there, and one repair mends the rest."""
+"""Each operation is killed at each fault point it comes to, and one repair mends the rest.
+
+By default each operation works on one of the storages in turn and dies at one passage of each point:
+`test_matrix` fails at all of them within one process. `CUSTODY_SYNC_FULL=1` kills at every passage, on
+every storage.
+"""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -20,11 +22,9 @@ from queue import SimpleQueue
 from threading import Lock
 from typing import Any, TypeVar
 
-import psycopg
 import pytest
-from fix_oracle import Oracle
-from fix_world import DIMENSIONS, INDEX
-from langgraph.store.postgres import PostgresStore
+from fix_lanes import STORAGES, STRANGE, TABLES, Answer, Lane, open_lanes
+from fix_report import report
 
 from custody_sync.faultpoints import FaultPoint
 from custody_sync.testing.faults import Crash
@@ -33,9 +33,6 @@ T = TypeVar("T")
 
 CHILD = Path(__file__).with_name("crash_child.py")
 FULL = bool(os.environ.get("CUSTODY_SYNC_FULL"))
-FEW = 6
-"""A point that is passed more often is the last one at four of its passages, unless all are asked for."""
-TABLES = ("store", "store_vectors", "memories")
 OPERATIONS = (
     "write",
     "supersede",
@@ -52,10 +49,15 @@ OPERATIONS = (
     "repair",
     "reconcile",
 )
+CASES = [
+    (operation, storage)
+    for n, operation in enumerate(OPERATIONS)
+    for storage in (STORAGES if FULL else (STORAGES[n % len(STORAGES)],))
+]
 LANES = 2
 BEFORE, LATER = -30 * 60, 11 * 60
 """Seconds the clock is moved: for what an operation finds, and for the repair after the crash."""
-RECORDINGS, ATTEMPTS = 3, 6
+RECORDINGS, ATTEMPTS = (3 if FULL else 1), 6
 SHARED = {FaultPoint.BEFORE_COMMIT, FaultPoint.AFTER_COMMIT}
 """Events that come together may share a commit or not, so how often these are reached varies."""
 SECRETS = {
@@ -68,116 +70,6 @@ SECRETS = {
 """What an operation erases. Where a repair does, the forget had been recorded before."""
 REFUSED = {"write_failing": 1, "write_racing": 1, "confirm_failing": 1}
 """How many refusals an operation ends with, if it is left to end."""
-BACKENDS = "select 1 from pg_stat_activity where application_name = %s"
-STRANGE = """
-    insert into store (prefix, key, value) values
-        ('memories.org', 'foreign', '{"source": "custody-sync", "v": 1, "ledger_id": "another",
-            "space": "org", "fact_id": "019a0000-0000-7000-8000-000000000001", "text": "acct:4 plan: bronze",
-            "stored_at": "2026-01-01T00:00:00.000000Z", "custody": "{}"}'),
-        ('memories.org', 'strange', '{"text": "acct:4 plan: bronze"}');
-    insert into memories (key, fact_id, ledger_id, space, stored_at, custody, text) values
-        ('foreign', '019a0000-0000-7000-8000-000000000001', 'another', 'org', '2026-01-01T00:00:00Z', '{}',
-            'acct:4 plan: bronze'),
-        ('strange', null, null, null, null, null, 'acct:4 plan: bronze');
-"""
-PGVECTOR = f"""
-    create table memories (
-        key text collate "C" primary key, fact_id text, ledger_id text, space text, stored_at timestamptz,
-        custody text, text text, embedding vector({DIMENSIONS}), created_at timestamptz not null default now()
-    );
-    create index memories_fact_id_idx on memories (fact_id);
-    create index memories_space_idx on memories (space);
-"""
-
-
-class Servant:
-    """The parent of the victims: a fresh interpreter that forks one process an order."""
-
-    def __init__(self, errors: Path) -> None:
-        paths = [str(CHILD.parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-        self._errors = errors.open("wb")
-        self._process = subprocess.Popen(
-            [sys.executable, str(CHILD)],
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-        )
-
-    def order(self, **order: Any) -> Answer:
-        """Have an order obeyed by a process of its own."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(order) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        assert line, "the parent of the victims has died"
-        return Answer(**json.loads(line))
-
-    def dismiss(self) -> None:
-        """Let the parent end."""
-        try:
-            self._process.communicate(timeout=60)
-        finally:
-            self._process.kill()
-            self._errors.close()
-
-
-@dataclass(frozen=True)
-class Answer:
-    """How a victim ended and what it had said by then."""
-
-    ended: int
-    said: list[dict[str, Any]]
-
-    def all(self, name: str) -> list[Any]:
-        """Return everything said under a name."""
-        return [said[name] for said in self.said if name in said]
-
-    def checked(self) -> Answer:
-        """Refuse a victim that was to live and did not."""
-        assert self.ended == 0, f"the child ended with {self.ended} and said {self.said}"
-        return self
-
-
-@dataclass
-class Lane:
-    """One database schema and one parent of victims; a case has it for itself."""
-
-    schema: str
-    uri: str
-    folder: Path
-    stores: psycopg.Connection[Any]
-    servant: Servant
-    cases: int = 0
-
-    def restore(self, template: Template) -> Path:
-        """Bring the stores and a ledger folder to where an operation begins."""
-        self.cases += 1
-        self.stores.execute(f"truncate {', '.join(TABLES)}")
-        for table in TABLES:
-            self.stores.execute(f"insert into {table} select * from {template.operation}.{table}")
-        folder = self.folder / f"{template.operation}-{self.schema}-{self.cases}"
-        shutil.copytree(template.folder, folder)
-        return folder
-
-    def order(self, operation: str, step: str, folder: Path, clock: float, **more: Any) -> Answer:
-        """Have one step done, and wait until Postgres has seen the last of the process."""
-        self.cases += 1
-        name = f"victim-{self.schema}-{self.cases}"
-        answer = self.servant.order(
-            operation=operation,
-            step=step,
-            uri=f"{self.uri}&application_name={name}",
-            ledger=f"sqlite:///{folder / 'custody.db'}",
-            clock=clock,
-            **more,
-        )
-        # What a killed process had sent may still be under way in its backends.
-        while self.stores.execute(BACKENDS, (name,)).fetchone():
-            time.sleep(0.005)
-        return answer
 
 
 @dataclass
@@ -185,6 +77,7 @@ class Template:
     """Where an operation begins, and the points it reaches from there."""
 
     operation: str
+    storage: str
     folder: Path
     ids: dict[str, str]
     kept: list[str]
@@ -193,13 +86,24 @@ class Template:
     """How often a recording reached each point, at most."""
 
     @property
+    def name(self) -> str:
+        """What its tables are kept under."""
+        return f"{self.operation}_{self.storage}"
+
+    @property
     def secrets(self) -> list[str]:
         """What the operation erases."""
         return SECRETS.get(self.operation, [])
 
     def crashes(self) -> list[Crash]:
-        """Return one place to die for every time a point is reached."""
-        return [Crash(point, n + 1) for point in FaultPoint for n in _times(self.often[point])]
+        """Return one place to die for every time a point is reached; by default for one of the times."""
+        found = []
+        for nth, point in enumerate(FaultPoint):
+            often = self.often[point]
+            # The first passage of one point, the last of the next: what is under way is never the same.
+            times = range(often) if FULL else sorted({(often - 1) * (nth % 2)})[: min(often, 1)]
+            found += [Crash(point, n + 1) for n in times]
+        return found
 
 
 @dataclass
@@ -207,8 +111,8 @@ class Matrix:
     """Lanes to run cases in, templates to start them from, and what came of them."""
 
     lanes: SimpleQueue[Lane]
-    templates: dict[str, Template] = field(default_factory=dict)
-    killed: dict[str, int] = field(default_factory=dict)
+    templates: dict[tuple[str, str], Template] = field(default_factory=dict)
+    killed: Counter[tuple[str, str]] = field(default_factory=Counter)
     shared: int = 0
     seconds: float = 0.0
     lock: Lock = field(default_factory=Lock)
@@ -230,20 +134,21 @@ class Matrix:
         assert not problems, f"{len(problems)} of {len(items)} failed:\n" + "\n".join(problems)
         return [done.result() for done in futures]
 
-    def prepare(self, operation: str) -> Template:
+    def prepare(self, case: tuple[str, str]) -> Template:
         """Bring about what an operation finds, and keep it as its template."""
+        operation, storage = case
         with self.lane() as lane:
             lane.stores.execute(f"truncate {', '.join(TABLES)}")
             lane.stores.execute(STRANGE)
-            folder = lane.folder / f"template-{operation}"
+            folder = lane.folder / f"template-{operation}-{storage}"
             folder.mkdir()
-            answer = lane.order(operation, "prepare", folder, BEFORE).checked()
-            lane.stores.execute(f"create schema {operation}")
-            for table in TABLES:
-                lane.stores.execute(f"create table {operation}.{table} as select * from {table}")
-            oracle = Oracle(folder, lane.stores)
+            if storage == "postgres":
+                lane.put_ledger(f"{lane.schema}_fresh")
+            answer = step(lane, storage, folder, "prepare", BEFORE, operation=operation).checked()
+            lane.keep(f"{operation}_{storage}", storage)
+            oracle = lane.oracle(storage, folder)
             (ids,) = answer.all("ids")
-            template = Template(operation, folder, ids, answer.all("kept"), oracle.strangers())
+            template = Template(operation, storage, folder, ids, answer.all("kept"), oracle.strangers())
             assert [len(rows) for rows in template.strangers.values()] == [2, 2]
             for secret in template.secrets:
                 # The repair's fact is forgotten already: its entries in the stores still say it.
@@ -260,12 +165,12 @@ class Matrix:
         """Run one case: perform, die, move the clock, repair once, judge; returns the points reached."""
         with self.lane() as lane:
             for _ in range(ATTEMPTS):
-                folder = lane.restore(template)
+                folder = lane.restore(template.name, template.folder, template.storage)
                 performed = self.perform(template, lane, folder, crash)
                 if crash is None or performed.ended == -signal.SIGKILL:
                     break
-            told = {"ids": template.ids, "secrets": template.secrets}
-            mended = lane.order(template.operation, "mend", folder, LATER, **told).checked()
+            told = {"ids": template.ids, "secrets": template.secrets, "operation": template.operation}
+            mended = step(lane, template.storage, folder, "mend", LATER, **told).checked()
             self.judge(template, lane, folder, performed, mended)
             shutil.rmtree(folder)
         if crash is None:
@@ -279,14 +184,15 @@ class Matrix:
         order: dict[str, Any] = {"ids": template.ids, "secrets": template.secrets}
         if crash is not None:
             order["kill"] = str(crash)
-        answer = lane.order(template.operation, "perform", folder, 0, **order)
+        operation = template.operation
+        answer = step(lane, template.storage, folder, "perform", 0, operation=operation, **order)
         if answer.ended != -signal.SIGKILL:
             answer.checked()
         return answer
 
     def judge(self, template: Template, lane: Lane, folder: Path, performed: Answer, mended: Answer) -> None:
         """Hold everything against the invariants, by plain SQL."""
-        oracle = Oracle(folder, lane.stores)
+        oracle = lane.oracle(template.storage, folder)
         (now,) = mended.all("now")
         assert mended.all("complete")[0] is True, f"the repair left something: {mended.all('result')}"
         kept = [*template.kept, *performed.all("kept"), *mended.all("kept")]
@@ -323,81 +229,57 @@ class Matrix:
         """Count a case; only a commit may have been shared, and then nobody was killed."""
         with self.lock:
             if was_killed:
-                self.killed[template.operation] = self.killed.get(template.operation, 0) + 1
+                self.killed[template.operation, template.storage] += 1
                 return
             self.shared += 1
         assert crash.point in SHARED, f"{crash} was not reached in {ATTEMPTS} attempts"
         assert crash.at > 1, f"{crash} was not reached in {ATTEMPTS} attempts"
 
-    def report(self) -> str:
-        """Say what was run, and write it to the file named by CUSTODY_SYNC_CRASH_REPORT."""
-        kills = sum(self.killed.values())
-        figures = {
-            "kills": kills,
-            "by_operation": dict(sorted(self.killed.items())),
+    def figures(self) -> dict[str, Any]:
+        """Return what was run."""
+        sums: dict[str, Counter[str]] = {"by_operation": Counter(), "by_storage": Counter()}
+        for (operation, storage), kills in sorted(self.killed.items()):
+            sums["by_operation"][operation] += kills
+            sums["by_storage"][storage] += kills
+        return {
+            "kills": self.killed.total(),
+            **sums,
             "points": {p.value: sum(t.often[p] for t in self.templates.values()) for p in FaultPoint},
             "shared_a_commit": self.shared,
             "seconds": round(self.seconds, 1),
         }
-        if path := os.environ.get("CUSTODY_SYNC_CRASH_REPORT"):
-            Path(path).write_text(json.dumps(figures, indent=2) + "\n")
-        by_operation = ", ".join(f"{name} {n}" for name, n in sorted(self.killed.items()))
-        return f"crash matrix: {kills} kills in {self.seconds:.0f} s ({by_operation})"
 
 
-def _times(often: int) -> Sequence[int]:
-    """Return which passages of a point are the last one: the first, the last, and two between, or all."""
-    if FULL or often <= FEW:
-        return range(often)
-    return sorted({0, often // 3, 2 * often // 3, often - 1})
-
-
-@contextmanager
-def open_lane(number: int, uri: str, folder: Path) -> Iterator[Lane]:
-    """Make a schema with both stores' empty tables, and a parent of victims."""
-    schema = f"lane_{number}"
-    mine = f"{uri}&options=-c%20search_path%3D{schema}%2Cpublic"
-    with psycopg.connect(mine, autocommit=True) as stores:
-        stores.execute(f"create schema {schema}")
-        with PostgresStore.from_conn_string(mine, index=INDEX) as raw:
-            raw.setup()
-        stores.execute(PGVECTOR)
-        servant = Servant(folder / f"{schema}.stderr")
-        try:
-            yield Lane(schema, mine, folder, stores, servant)
-        finally:
-            servant.dismiss()
+def step(lane: Lane, storage: str, folder: Path, step: str, clock: float, **more: Any) -> Answer:
+    """Have one step of a case done by a process of its own."""
+    return Answer(**lane.order(storage, folder, {"step": step, "clock": clock, **more}))
 
 
 @pytest.fixture(scope="module")
 def matrix(
     postgres_uri: str, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[Matrix]:
-    """Prepare every operation and record, several times, which points it reaches."""
+    """Prepare every case and record, several times, which points it reaches."""
     folder, began = tmp_path_factory.mktemp("crashes"), time.monotonic()
-    with psycopg.connect(postgres_uri, autocommit=True) as connection:
-        connection.execute("create database crashes")
-        uri = postgres_uri.replace("/postgres?", "/crashes?")
-        with psycopg.connect(uri, autocommit=True) as first:
-            first.execute("create extension vector")
-        with open_lane(0, uri, folder) as one, open_lane(1, uri, folder) as two:
-            lanes: SimpleQueue[Lane] = SimpleQueue()
-            for lane in (one, two):
-                lanes.put(lane)
-            matrix = Matrix(lanes)
-            for template in matrix.each(matrix.prepare, OPERATIONS):
-                matrix.templates[template.operation] = template
-            matrix.each(matrix.record, list(matrix.templates.values()) * RECORDINGS)
-            matrix.seconds = time.monotonic() - began
-            yield matrix
-        connection.execute("drop database crashes with (force)")
+    with open_lanes(CHILD, postgres_uri, "crashes", folder, LANES) as opened:
+        lanes: SimpleQueue[Lane] = SimpleQueue()
+        for lane in opened:
+            empty = folder / lane.schema
+            empty.mkdir()
+            step(lane, "postgres", empty, "make", 0).checked()
+            lane.keep(f"{lane.schema}_fresh", "postgres")
+            lanes.put(lane)
+        matrix = Matrix(lanes)
+        for template in matrix.each(matrix.prepare, CASES):
+            matrix.templates[template.operation, template.storage] = template
+        matrix.each(matrix.record, list(matrix.templates.values()) * RECORDINGS)
+        matrix.seconds = time.monotonic() - began
+        yield matrix
     if matrix.killed:
-        said = matrix.report()
-        plugins = request.config.pluginmanager
-        capture, terminal = plugins.get_plugin("capturemanager"), plugins.get_plugin("terminalreporter")
-        if capture is not None and terminal is not None:
-            with capture.global_and_fixture_disabled():
-                terminal.write_line(f"\n{said}")
+        figures = matrix.figures()
+        kills = ", ".join(f"{name} {n}" for name, n in figures["by_storage"].items())
+        line = f"crash matrix: {figures['kills']} kills in {figures['seconds']:.0f} s ({kills})"
+        report(request.config, line, **figures)
 
 
 @pytest.mark.timeout(600)
@@ -408,11 +290,12 @@ def test_every_fault_point_is_reached_by_an_operation(matrix: Matrix) -> None:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("operation", OPERATIONS)
-def test_one_repair_mends_a_process_killed_at_any_point(matrix: Matrix, operation: str) -> None:
-    """I1 to I6 hold after a kill at each point, at several of its passages, and one repair."""
-    template, began = matrix.templates[operation], time.monotonic()
-    matrix.each(lambda crash: matrix.run(template, crash), template.crashes())
+@pytest.mark.parametrize(("operation", "engine"), CASES)
+def test_one_repair_mends_a_process_killed_at_any_point(matrix: Matrix, operation: str, engine: str) -> None:
+    """I1 to I6 hold after a kill at each point, and one repair."""
+    template, began = matrix.templates[operation, engine], time.monotonic()
+    crashes = template.crashes()
+    matrix.each(lambda crash: matrix.run(template, crash), crashes)
     matrix.seconds += time.monotonic() - began
-    strict = sum(len(_times(n)) for point, n in template.often.items() if point not in SHARED)
-    assert matrix.killed[operation] >= strict > 0
+    strict = sum(crash.point not in SHARED for crash in crashes)
+    assert matrix.killed[operation, engine] >= strict > 0
