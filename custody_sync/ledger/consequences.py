@@ -84,7 +84,7 @@ class Consequences:
         if row.forget_seq is not None or self._ended(row.covered_from):
             return
         holding: set[str] = set()
-        stores = set(self.state.owed.get(row.fact_id, ()))
+        stores: set[str] = set()
         for placement in self.state.placements_of(row.fact_id):
             stores.add(placement.store)
             if placement.state is PlacementState.KEPT:
@@ -124,7 +124,9 @@ class Consequences:
         if not row.identity_gone or any(p.state is not PlacementState.GONE for p in left):
             return
         self.state.dereferenced[row.fact_id] = seq
-        self._erase(row.fact_id, "refs", seq + 1)
+        self._erase(row.fact_id, "refs", seq)
+        # The event being decided on has an entry's id as well, and is not among those before it.
+        self._erased.setdefault(seq, set()).add("refs")
         first: dict[str, int] = {}
         for placement in left:
             first.setdefault(placement.store, placement.id)
