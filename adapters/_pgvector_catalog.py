@@ -100,7 +100,8 @@ async def check_index(
     if wanted in there or not (there or must_exist):
         return
     has = f"an HNSW index for {', '.join(sorted(there))}" if there else "no HNSW index"
-    make = f'create index concurrently on {relation.quoted} using hnsw ("{column}" {wanted})'
+    named = Relation(None, column).quoted
+    make = f"create index concurrently on {relation.quoted} using hnsw ({named} {wanted})"
     raise InvalidInput(
         field="index", problem=f"{relation} has {has}, the store needs {wanted}; make one: {make}"
     )

@@ -56,11 +56,10 @@ def _version(conn: sqlite3.Connection) -> int:
 def _rebuild(conn: Connection, name: str, now: datetime) -> None:
     indexes, tables = _names(conn, "index"), _names(conn, "table")
     for index in indexes:
-        conn.execute(f"DROP INDEX {index}")
+        conn.execute(f"DROP INDEX {_quoted(index)}")
     for table in tables:
-        conn.execute(
-            f"ALTER TABLE {table} RENAME TO old_{table}" if table in _KEPT else f"DROP TABLE {table}"
-        )
+        kept = f"ALTER TABLE {table} RENAME TO old_{table}"
+        conn.execute(kept if table in _KEPT else f"DROP TABLE {_quoted(table)}")
     for statement in schema_statements():
         conn.execute(statement)
     conn.execute("INSERT INTO settings SELECT * FROM old_settings")
@@ -80,6 +79,11 @@ def _names(conn: sqlite3.Connection, kind: str) -> list[str]:
     # An index without a statement belongs to its table.
     query = "SELECT name FROM sqlite_master WHERE type = ? AND sql IS NOT NULL AND name NOT LIKE 'sqlite%'"
     return [name for (name,) in conn.execute(query, (kind,)).fetchall()]
+
+
+def _quoted(name: str) -> str:
+    """Return a name that stands in a file as SQL reads it; whoever had the file may have made any."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _pages(conn: sqlite3.Connection, name: str) -> Iterator[list[Stored]]:
