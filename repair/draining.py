@@ -26,7 +26,8 @@ from custody_sync.stores import Gate
 S = TypeVar("S")
 T = TypeVar("T")
 
-PAGE = 500
+PAGE, PLANNED = 500, 1000
+"""Rows that are worked off at once, and that are only told of."""
 
 
 @dataclass(slots=True)
@@ -175,7 +176,7 @@ class Draining:
         """Say what would be drained, and change nothing."""
         after: int | None = None
         while True:
-            page = await self._ledger.pending(limit=1000, after=after)
+            page = await self._ledger.pending(limit=PLANNED, after=after)
             rows = await self._selected(page)
             findings.repaired += [_drained(row, Leftover.PENDING, Outcome.PLANNED) for row in rows]
             after = page.next
@@ -184,14 +185,14 @@ class Draining:
         for store in self._gates:
             after = None
             while self._selection.has_store(store):
-                page = await self._ledger.ended(store, limit=1000, after=after)
+                page = await self._ledger.ended(store, limit=PLANNED, after=after)
                 rows = await self._selected(page)
                 findings.repaired += [_drained(row, Leftover.STRAY, Outcome.PLANNED) for row in rows]
                 after = page.next
                 if after is None:
                     break
         last: tuple[str, str] | None = None
-        while owed := await self._ledger.owed(limit=1000, after=last):
+        while owed := await self._ledger.owed(limit=PLANNED, after=last):
             findings.restored += [
                 Restored(fact_id=fact_id, store=store, detail="planned")
                 for fact_id, store in await self._selected_pairs(owed)

@@ -110,12 +110,15 @@ class Consequences:
     def _ended(self, end: str | None) -> bool:
         return end is not None and end <= format_instant(self.tx)
 
-    def _erase(self, fact_id: str, section: str, before: int) -> None:
-        """Nothing may tell later drafts of the group what this one erases, as nothing tells later groups."""
+    def _erase(self, fact_id: str, section: str) -> None:
+        """Nothing may tell later drafts of the group what this one erases, as nothing tells later groups.
+
+        It is of the events before the one being decided on, which is not among them yet.
+        """
         events = [(event.fact_id, event.seq) for event in self.state.events.values()]
         events += [(event.prepared.draft.fact_id, event.seq) for event in self._admitted.values()]
         for named, seq in events:
-            if named == fact_id and seq < before:
+            if named == fact_id:
                 self._erased.setdefault(seq, set()).add(section)
 
     def _dereference_if_gone(self, row: FactRow, seq: int) -> None:
@@ -124,8 +127,8 @@ class Consequences:
         if not row.identity_gone or any(p.state is not PlacementState.GONE for p in left):
             return
         self.state.dereferenced[row.fact_id] = seq
-        self._erase(row.fact_id, "refs", seq)
-        # The event being decided on has an entry's id as well, and is not among those before it.
+        self._erase(row.fact_id, "refs")
+        # The event being decided on has an entry's id as well.
         self._erased.setdefault(seq, set()).add("refs")
         first: dict[str, int] = {}
         for placement in left:

@@ -146,9 +146,9 @@ class Group(Consequences):
             row.space = row.subject = row.predicate = ""
         self.state.touch(row, seq)
         self.state.forgotten[row.fact_id] = (row.identity_gone, seq)
-        self._erase(row.fact_id, "content", seq)
+        self._erase(row.fact_id, "content")
         if draft.identity:
-            self._erase(row.fact_id, "identity", seq)
+            self._erase(row.fact_id, "identity")
         self._dereference_if_gone(row, seq)
 
     def _hold(self, prepared: Prepared, draft: Hold, seq: int) -> None:

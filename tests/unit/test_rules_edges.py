@@ -217,6 +217,8 @@ def test_every_block_that_has_a_changed_fact_knows_the_last_event_that_changed_i
     assert bench.state_of.touched == {0: 1024, 1: 1024}
     bench.do(bench.retract(new))
     assert bench.state_of.touched == {0: 1025, 1: 1025}
+    bench.add(provenance=Provenance.CLAIMED)
+    assert bench.state_of.touched == {0: 1025, 1: 1026}
 
 
 # --- what a refusal names --------------------------------------------------------------------
