@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,6 +52,19 @@ def _witnesses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CUSTODY_SYNC_WITNESS", str(folder))
         yield folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def outer_environ(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Trust nobody's certificate, and return the environment with those that are trusted otherwise.
+
+    No test speaks TLS, and for a client to read all certificates takes longer than most tests.
+    """
+    outer = dict(os.environ)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("SSL_CERT_FILE", raising=False)
+        patch.setenv("SSL_CERT_DIR", str(tmp_path_factory.mktemp("certificates")))
+        yield outer
 
 
 @pytest.fixture(autouse=True)

@@ -43,7 +43,8 @@ def measuring(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureR
     folder = tmp_path_factory.mktemp("measuring")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--retries", "0", "--timeout", "10"]
     install = [*pip, "--no-deps", "--target", str(folder)]
-    had = subprocess.run([*install, PACKAGE], capture_output=True, text=True, check=False)
+    environ: dict[str, str] = request.getfixturevalue("outer_environ")
+    had = subprocess.run([*install, PACKAGE], capture_output=True, text=True, check=False, env=environ)
     if had.returncode != 0:
         pytest.skip(f"{PACKAGE} cannot be installed here, and {VARIABLE} names no environment that has it")
     subprocess.run([*install, str(request.getfixturevalue("wheel"))], check=True)
