@@ -196,7 +196,8 @@ class SubjectErasure:
         entries = {entry.external_id: entry for entry in ours}
         pairs = {external_id: entry.fact_id or "" for external_id, entry in entries.items()}
         for found in await self._ledger.unaccounted(gate.name, pairs, keep=gate.keeps):
-            if found.fact_id not in facts and found.standing is Standing.ASSERTED:
+            is_known = found.fact_id not in facts and found.standing is Standing.ASSERTED
+            if is_known and not await self._lost_its_space(found.fact_id):
                 continue
             entry = entries[found.external_id]
             seen = Seen(store=gate.name, external_id=entry.external_id, fact_id=found.fact_id)
@@ -204,6 +205,11 @@ class SubjectErasure:
                 listed.young.append(seen)
             else:
                 listed.leftovers.append(seen)
+
+    async def _lost_its_space(self, fact_id: str) -> bool:
+        """Tell whether a fact's identity was erased before: then only a label says where it belonged."""
+        fact = await self._ledger.get(fact_id)
+        return fact is not None and fact.forgotten and not fact.space
 
 
 class _Begun:

@@ -243,6 +243,21 @@ async def test_of_an_orphan_the_subject_is_not_known(desk: Desk) -> None:
     assert [seen.fact_id for seen in result.leftovers] == [lost]
 
 
+async def test_what_lost_its_space_and_is_still_there_is_named(desk: Desk) -> None:
+    """A fact whose identity went before is in no space any more: what a store still has of it is named."""
+    gone = await desk.written(space=USER, subject="a")
+    await desk.written(space=USER, subject="b")
+    desk.stores["memories"].faults.refuse("delete")
+    await desk.forget(gone, identity=True)
+    assert gone in {entry.fact_id for entry in desk.stores["memories"].snapshot().values()}
+    desk.stores["memories"].faults.allow()
+    result = await forget(desk)
+    assert ([seen.fact_id for seen in result.leftovers], result.complete) == ([gone], False)
+    await desk.repair()
+    again = await forget(desk)
+    assert (again.leftovers, again.complete) == ((), True)
+
+
 async def test_a_store_that_is_not_configured_is_named(desk: Desk) -> None:
     """A placement that nobody can remove keeps the certificate open, and the store is named once."""
     for subject in "ab":
