@@ -25,21 +25,73 @@ STATUSES = {0: "done", 1: "a finding", 2: "usage", 3: "partial", 4: "refused", 5
 NOT_RUN = ("demo", "contract")
 """They make a world of their own, and take seconds; their arguments are `--help`'s business."""
 SECRET = "S3CRET-pw-7Q"
-NAMES = [name for name in COMMANDS if name not in NOT_RUN]
-GROUPED = [(noun, verb) for noun, verbs in GROUPS.items() for verb in verbs]
-OPTIONS: dict[tuple[str, ...], list[str]] = {}
+FACT = "FACT"
+"""Stands for the id of a fact that is there."""
+OPTIONS: dict[tuple[str, ...], list[tuple[str, str | None]]] = {}
+"""By command: its options, and what each one's value is called."""
 
 
 def _options() -> None:
     group: Any = typer.main.get_command(application())
-    for name in NAMES:
-        OPTIONS[(name,)] = [option for param in group.commands[name].params for option in param.opts]
-    for noun, verb in GROUPED:
-        params = group.commands[noun].commands[verb].params
-        OPTIONS[noun, verb] = [option for param in params for option in param.opts]
+    lines = [((name,), group.commands[name]) for name in COMMANDS if name not in NOT_RUN]
+    lines += [
+        ((noun, verb), group.commands[noun].commands[verb])
+        for noun, verbs in GROUPS.items()
+        for verb in verbs
+    ]
+    for words, command in lines:
+        params = [param for param in command.params if param.param_type_name == "option"]
+        OPTIONS[words] = [(option, param.metavar) for param in params for option in param.opts]
 
 
 _options()
+WHOLE: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("write",): ("--value", "pro", "--space", "org"),
+    ("import",): ("facts.jsonl",),
+    ("recall",): ("pro", "--space", "org"),
+    ("card",): ("acct:42", "plan"),
+    ("history",): (FACT,),
+    ("where",): ("--space", "org"),
+    ("confirm",): (FACT,),
+    ("retract",): (FACT, "--reason", "r"),
+    ("hold",): (FACT, "--hold-id", "h"),
+    ("release",): (FACT, "--hold-id", "h"),
+    ("forget",): (FACT, "--reason", "r", "--yes"),
+    ("expire",): ("--window", "org=P1D", "--dry-run"),
+    ("adopt",): ("alpha", "--space", "org"),
+    ("backfill",): ("alpha",),
+    ("verify",): (FACT,),
+    ("ledger", "import"): ("export.jsonl", "--ledger", "jsonl:///made.jsonl"),
+    ("ledger", "copy"): ("sqlite:///custody.db", "jsonl:///copy.jsonl"),
+    ("ledger", "export"): ("--to", "export.jsonl", "--force"),
+}
+"""What a command needs to get as far as doing something."""
+INSTANTS = (
+    "2026-11-30", "2026-11-30T12:00:00Z", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59-14:00", "P1D",
+    "2026-11-30T12:00:00", "1e9", "now",
+)  # fmt: skip
+TYPED: dict[str | None, tuple[str, ...]] = {
+    "INSTANT": INSTANTS,
+    "N": ("0", "1", "-1", "3", "9" * 25, "9" * 5000, "1e9", "NaN", "\u0663", "0x10", "1.5", "inf"),
+    "FILE": (
+        "plan.jsonl",
+        "export.jsonl",
+        "custody.toml",
+        "custody.db",
+        "folder",
+        "loop",
+        "/dev/null",
+        "x" * 5000,
+    ),
+    "URL": ("sqlite:///custody.db", "sqlite:///missing.db", "jsonl:///custody.db", "sqlite://", "x"),
+    "FACT_ID": (FACT, "f", "", "\u202e"),
+    "PATTERN=DURATION": ("org=P1D", "*=P999999Y", "org=", "=P1D", "org=P0D", "a*b=P1D", "org=P1D=x"),
+    "TEMPLATE": ("user:{scope}", "{scope[0]}", "{scope.__class__}", "{", "{scope:9999999}"),
+    "MODULE:NAME": ("os:getcwd", "..:x", "a:b:c", "stores_of_this_test:stores"),
+    "VALUE": ("pro", "{}", "[1e999]", "NaN", "[" * 3000, "9" * 5000, '"\\ud800"'),
+}
+
+
 VALUES = st.sampled_from(
     [
         "", " ", "-", "--", "--json", "-h", "0", "1", "-1", "3", "9" * 25, "9" * 5000, "1e9", "NaN", "\u0663",
@@ -58,23 +110,27 @@ ARGUMENTS = VALUES | JSONS.map(json.dumps).filter(lambda text: "\x00" not in tex
 
 @st.composite
 def command_lines(draw: st.DrawFn) -> list[str]:
-    """Draw a command with options of its own and of nobody, some with a value, in any order."""
+    """Draw a command, whole or not, with options of its own or nobody's, and what they may be given."""
     command = draw(st.sampled_from(list(OPTIONS)))
-    words = draw(st.lists(ARGUMENTS, max_size=2))
-    known = [option for option in OPTIONS[command] if option.startswith("-")]
-    for option in draw(st.lists(st.sampled_from([*known, "--nothing", "--json"]), max_size=4)):
-        words.append(draw(st.sampled_from([option, f"{option}={draw(ARGUMENTS)}"])))
-        if draw(st.booleans()):
-            words.append(draw(ARGUMENTS))
-    if draw(st.booleans()):
-        words = draw(st.permutations(words))
+    words = list(WHOLE.get(command, ())) if draw(st.integers(0, 3)) else draw(st.lists(ARGUMENTS, max_size=2))
+    more = [("--nothing", None), ("--json", None)]
+    for option, kind in draw(st.lists(st.sampled_from([*OPTIONS[command], *more]), max_size=4)):
+        value = draw(st.sampled_from(TYPED[kind]) if kind in TYPED and draw(st.booleans()) else ARGUMENTS)
+        if kind is None:
+            words.append(option)
+        else:
+            words += (
+                [f"{option}={value}"] if option.startswith("--") and draw(st.booleans()) else [option, value]
+            )
+    if words and not draw(st.integers(0, 3)):
+        words[draw(st.integers(0, len(words) - 1))] = draw(ARGUMENTS)
     # No argument of a process has a NUL in it.
     return [word for word in [*command, *words] if "\x00" not in word]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with a ledger of two facts, two stores, and what a path may lead into."""
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
+    """A folder with a ledger of two facts, two stores, and what a path may lead into; and a fact's id."""
     folder = tmp_path_factory.mktemp("fuzz")
     stores = [MemoryStore("alpha"), MemoryStore("beta")]
     module = ModuleType("stores_of_this_test")
@@ -95,9 +151,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             'actor = "operator:test"\n'
         )
         assert run(["init"])[0] == 0
-        for value in ("pro", "free"):
-            assert run(["write", "--value", value, "--space", "org"])[0] == 0
-        yield folder
+        names = ["--subject", "acct:42", "--predicate", "plan", "--space", "org"]
+        wrote = [run(["write", "--value", value, *names, "--json"])[1] for value in ("pro", "free")]
+        (folder / "facts.jsonl").write_text('{"value": "imported", "space": "org"}\n')
+        assert run(["repair", "--plan", "plan.jsonl"])[0] == 0
+        yield folder, json.loads(wrote[0])["fact"]["fact_id"]
 
 
 def run(args: list[str]) -> tuple[int, str, str]:
@@ -113,10 +171,10 @@ def run(args: list[str]) -> tuple[int, str, str]:
 
 
 @fuzzed(100, args=command_lines())
-def test_any_command_line_ends_as_documented(folder: Path, args: list[str]) -> None:
+def test_any_command_line_ends_as_documented(made: tuple[Path, str], args: list[str]) -> None:
     """A status of the six, no exception that nobody expected, no secret, nothing that acts on a terminal."""
-    os.chdir(folder)
-    status, out, err = run(args)
+    os.chdir(made[0])
+    status, out, err = run([made[1] if arg == FACT else arg for arg in args])
     said = out + err
     assert status in STATUSES, (status, said)
     assert "Unexpected" not in said, said

@@ -44,7 +44,13 @@ def attempt(work: Callable[[], R], *never: str) -> R | None:
 
 
 PARTS = st.sampled_from([*"PTYMWDHS0123456789-+., :Z", "P1", "PT", "99999999", "٣", "½", "\u2212"])
-DURATIONS = st.lists(PARTS, max_size=10).map("".join) | TEXTS | JSONS
+AMOUNTS = st.lists(st.tuples(st.integers(0, 12), st.sampled_from("YMWDTHMS")), min_size=1, max_size=3)
+DURATIONS = (
+    AMOUNTS.map(lambda amounts: "P" + "".join(f"{n}{unit}" if unit != "T" else unit for n, unit in amounts))
+    | st.lists(PARTS, max_size=10).map("".join)
+    | TEXTS
+    | JSONS
+)
 
 
 @fuzzed(150, text=DURATIONS)
