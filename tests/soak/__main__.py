@@ -69,7 +69,7 @@ def outline(parts: Sequence[Part]) -> str:
     whole = sum(part.share for part in parts)
     lines = ["make soak HOURS=n runs for n hours (a fraction will do), writes docs/soak/DATE.md, and is", ""]
     for part in parts:
-        lines.append(f"  {part.share / whole:4.0%}  {part.name:16}{part.title}")
+        lines.append(f"  {part.share / whole:4.0%}  {part.name:18}{part.title}")
     lines += ["", "Whole runs of the tests may take longer while other parts keep their shares; time that is"]
     lines += ["left goes to the parts that can go on. An hour on two idle cores is enough for all of it."]
     return "\n".join(lines)

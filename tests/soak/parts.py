@@ -5,11 +5,19 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
-from soak.reading import read_simulator, read_tests
+from custody_sync.testing.sim.pairs import PAIRS
+from custody_sync.testing.sim.schedules import BOUND
+from soak.reading import read_executions, read_kills, read_simulator, read_tests
 from soak.records import Part, Round
 
+ROOT = Path(__file__).parents[2]
 SEEDS_A_ROUND = 500
+FUZZ_TIMES = "2"
+KILLS, HISTORIES = "104", "2"
+SEEDS_APART = 1000
+"""Between the first seeds of two rounds: each round takes a few from there on."""
 MOST_FAILURES = 20
 """Failing seeds of a round after which the rest of it is left: each is made small, which takes a while."""
 
@@ -27,39 +35,128 @@ def simulator_rounds(start: int) -> Iterator[Round]:
         yield Round(arguments=arguments, about=f"seeds {seeds}")
 
 
+def schedules_rounds(start: int) -> Iterator[Round]:
+    """Yield every pair of operations, in every order within the bound."""
+    for pair in PAIRS:
+        yield _schedules(str(pair))
+
+
+def deeper_schedules_rounds(start: int) -> Iterator[Round]:
+    """Yield every pair once more in each setting, with one switch more than the bound has."""
+    for pair in PAIRS:
+        for setting in pair.settings:
+            switches = str(BOUND[setting.processes] + 1)
+            yield _schedules(str(pair), "--setting", str(setting), "--switches", switches)
+
+
+def _schedules(pair: str, *more: str) -> Round:
+    options = ("--interleave", pair, *more, "--most", str(MOST_FAILURES))
+    return Round(arguments=("-m", "custody_sync.testing.sim", *options), about=" ".join((pair, *more)))
+
+
 def _tests(start: int, *more: str, **environment: str) -> Round:
-    # Half of a test's time is waiting, so there is one worker more than there are processors.
-    workers = ("-n", str(cores() + 1), "--dist", "worksteal")
-    options = ("-q", "-rfE", "-p", "no:cacheprovider", f"--randomly-seed={start}", *workers, *more)
+    options = ("-q", "-rfE", "-p", "no:cacheprovider", f"--randomly-seed={start % 2**32}")
     return Round(
-        arguments=("-m", "pytest", *options, "tests"), environment=environment, about=f"order {start}"
+        arguments=("-m", "pytest", *options, *more), environment=environment, about=f"from seed {start}"
     )
+
+
+def _on_all_cores() -> tuple[str, ...]:
+    # Half of a test's time is waiting, so there is one worker more than there are processors.
+    return "-n", str(cores() + 1), "--dist", "worksteal"
+
+
+def fuzz_rounds(start: int) -> Iterator[Round]:
+    """Yield all fuzzed tests, several times as long as in CI and from a seed of its own each time."""
+    files = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/unit/test_fuzz_*.py"))
+    for n in itertools.count():
+        yield _tests(
+            start + n,
+            "--timeout=0",
+            "-s",
+            *files,
+            CUSTODY_SYNC_FUZZ=FUZZ_TIMES,
+            CUSTODY_SYNC_FUZZ_SEED=str(start + n),
+            CUSTODY_SYNC_FUZZ_REPORT="/dev/stdout",
+        )
+
+
+def kills_rounds(start: int) -> Iterator[Round]:
+    """Yield processes killed at random moments, and the histories of clients, from seeds of its own."""
+    files = ("tests/faults/test_kills.py", "tests/faults/test_kills_histories.py")
+    for first in itertools.count(start, SEEDS_APART):
+        yield _tests(
+            first,
+            *files,
+            "-k",
+            "mends or fits",
+            CUSTODY_SYNC_KILLS=KILLS,
+            CUSTODY_SYNC_HISTORIES=HISTORIES,
+            CUSTODY_SYNC_KILL_SEED=str(first),
+        )
+
+
+def crash_matrix_rounds(start: int) -> Iterator[Round]:
+    """Yield the crash matrix in its full size; it runs several processes at once by itself."""
+    yield _tests(start, "tests/faults/test_crash_matrix.py", CUSTODY_SYNC_FULL="1")
 
 
 def tests_rounds(start: int) -> Iterator[Round]:
     """Yield the whole of the tests, in an order of its own."""
-    yield _tests(start)
+    yield _tests(start, *_on_all_cores(), "tests")
 
 
 def watched_tests_rounds(start: int) -> Iterator[Round]:
     """Yield the whole of the tests in another order, with asyncio watching and every warning an error."""
     # Watching makes loops slow; a test that hangs is found all the same.
-    yield _tests(start + 1, "-W", "error", "--timeout=600", PYTHONASYNCIODEBUG="1")
+    watched = ("-W", "error", "--timeout=600")
+    yield _tests(start + 1, *_on_all_cores(), *watched, "tests", PYTHONASYNCIODEBUG="1")
 
 
 PARTS = (
     Part(
         name="simulator",
         title="the simulator, on seeds that are new",
-        share=0.4,
+        share=0.25,
         rounds=simulator_rounds,
         read=read_simulator,
         side_by_side=True,
     ),
     Part(
+        name="schedules",
+        title="two operations on one fact, in every order within the bound",
+        share=0.2,
+        rounds=schedules_rounds,
+        read=read_simulator,
+        side_by_side=True,
+    ),
+    Part(
+        name="fuzz",
+        title="every reader, with what a new seed breaks",
+        share=0.1,
+        rounds=fuzz_rounds,
+        read=read_executions,
+        side_by_side=True,
+    ),
+    Part(
+        name="kills",
+        title="processes killed at moments that a new seed draws, and what their clients were told",
+        share=0.1,
+        rounds=kills_rounds,
+        read=read_kills,
+    ),
+    Part(
+        name="crash-matrix",
+        title="processes killed at every passage of every fault point",
+        share=0.1,
+        rounds=crash_matrix_rounds,
+        read=read_kills,
+        is_whole=True,
+    ),
+    Part(
         name="tests",
         title="every test, in random order",
-        share=0.3,
+        share=0.1,
         rounds=tests_rounds,
         read=read_tests,
         is_whole=True,
@@ -67,10 +164,18 @@ PARTS = (
     Part(
         name="tests-watched",
         title="every test, in another order, under asyncio's debug mode and with every warning an error",
-        share=0.3,
+        share=0.1,
         rounds=watched_tests_rounds,
         read=read_tests,
         is_whole=True,
+    ),
+    Part(
+        name="schedules-deeper",
+        title="the same pairs with one switch more than the bound has, those with fewer among them",
+        share=0.05,
+        rounds=deeper_schedules_rounds,
+        read=read_simulator,
+        side_by_side=True,
     ),
 )
 """In the order they run: what goes on for ever has its share; what has an end may use all that is left."""

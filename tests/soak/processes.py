@@ -52,7 +52,8 @@ class Process:
     def __init__(self, ran: Round, *, root: Path, log: Path, grace: float = GRACE) -> None:
         self._log = log
         self._grace = grace
-        with log.open("wb") as file:
+        # Appended to, since a process may open what it prints into once more.
+        with log.open("ab") as file:
             self._process = subprocess.Popen(
                 [sys.executable, *ran.arguments],
                 cwd=root,

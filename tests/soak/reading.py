@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
 
 from soak.records import Failure, Round, Seen, shell_line
 
-_TALLY = re.compile(r"^([\d,]+ seeds, .*)$", re.MULTILINE)
+_TALLY = re.compile(r"^([\d,]+ (?:seeds|cases), .*)$", re.MULTILINE)
 _COUNT = re.compile(r"([\d,]+) ([a-z][a-z ]*)")
+_KILLS = re.compile(r"^(kills|histories) over \w+: (.+)$", re.MULTILINE)
+_MATRIX = re.compile(r"^crash matrix: (\d+) kills", re.MULTILINE)
+_NAMED_COUNT = re.compile(r"([a-z][a-z ]*) (\d+)")
+_RERUN = re.compile(r"(seed \d+\b.*); run it again: (.+)$", re.MULTILINE)
+_EXECUTIONS = re.compile(r'\{"test": .*\}$', re.MULTILINE)
 _AGAIN = re.compile(r"^again: (.+)$", re.MULTILINE)
 _SUMMARY = re.compile(r"^=*\s*(\d+ \w+.*) in [\d.]+s\b.*$", re.MULTILINE)
 _TEST_COUNT = re.compile(r"(\d+) (passed|failed|error|skipped|xfailed)")
@@ -15,7 +22,7 @@ _TEST_FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?\.py(?:::.+?)?)(?: - .*)?$", 
 
 
 def read_simulator(output: str, ran: Round) -> Seen:
-    """Count seeds and what they came to; each seed that fails names its own command."""
+    """Count seeds or schedules and what they came to; each that fails names its own command."""
     failures = []
     for again in _AGAIN.finditer(output):
         before = output[: again.start()].rstrip("\n").split("\n\n")[-1]
@@ -36,9 +43,33 @@ def read_tests(output: str, ran: Round) -> Seen:
     )
 
 
+def read_kills(output: str, ran: Round) -> Seen:
+    """Count processes that were killed, and calls in histories; what fails names its seed and command."""
+    counts: Counter[str] = Counter()
+    for number in _MATRIX.findall(output):
+        counts["kills at fault points"] += int(number)
+    for kind, figures in _KILLS.findall(output):
+        for name, number in _NAMED_COUNT.findall(figures):
+            # The simulator's seeds are something else: one of these is a world of many lives.
+            name = {"seeds": "worlds"}.get(name.strip(), name.strip())
+            counts[name if kind == "kills" else f"{name} in histories"] += int(number)
+    seen = read_tests(output, ran)
+    reruns = dict.fromkeys(_RERUN.findall(output))
+    named = tuple(Failure(what=what, command=command) for what, command in reruns)
+    return Seen(counts=counts, failures=named or seen.failures)
+
+
+def read_executions(output: str, ran: Round) -> Seen:
+    """Count how often the body of a fuzzed test was executed, from the lines that each test reports."""
+    lines = [json.loads(line) for line in _EXECUTIONS.findall(output)]
+    counts = {"executions": sum(line["executions"] for line in lines), "fuzzed tests": len(lines)}
+    return Seen(counts=counts, failures=read_tests(output, ran).failures)
+
+
 def _alone(name: str, ran: Round) -> str:
     kept = [word for word in ran.arguments if word.startswith(("--randomly-seed", "-W", "error"))]
-    return shell_line(("-m", "pytest", name, *kept), ran.environment)
+    told = {name: value for name, value in ran.environment.items() if not name.endswith("_REPORT")}
+    return shell_line(("-m", "pytest", name, *kept), told)
 
 
 def _numbers(line: str) -> dict[str, int]:

@@ -103,7 +103,7 @@ def page(said: Mapping[str, Any]) -> str:
 
 def _verdict(said: Mapping[str, Any]) -> str:
     count = said["failed"]
-    words = "Nothing failed." if not count else f"**{count} failed**, see below."
+    words = "Nothing of what was run failed." if not count else f"**{count} failed**, see below."
     if said["interrupted"]:
         words += " The soak was interrupted."
     left = [part["name"] for part in said["parts"] if part["state"] == State.NOT_RUN]
@@ -178,5 +178,7 @@ def _age(path: Path) -> tuple[str, int]:
     return day, int(number or 1)
 
 
-WORTH_LISTING = frozenset({"seeds", "tests passed"})
+WORTH_LISTING = frozenset(
+    {"seeds", "schedules", "executions", "random kills", "kills at fault points", "tests passed"}
+)
 """The counts that the list of reports shows."""

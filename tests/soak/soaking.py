@@ -9,6 +9,8 @@ from soak.processes import Child
 from soak.records import Failure, Part, Round, State, Tally
 
 POLL = 0.2
+OVERRUN = 0.05
+"""By which share of the whole time a round that has begun may go beyond its end."""
 
 
 @dataclass(kw_only=True)
@@ -77,7 +79,7 @@ class Soak:
     # --- one part ---------------------------------------------------------------------------
 
     def _run_part(self, tally: Tally, seconds: float) -> None:
-        """Run rounds until the time is up; those that have begun end by themselves, but for whole ones."""
+        """Run rounds until the time is up; those that have begun may end, but for whole ones."""
         if seconds <= 0 or tally.is_exhausted:
             return
         began, cpu = self.now(), self.cpu()
@@ -85,7 +87,7 @@ class Soak:
         try:
             while self._fill(tally, until) or self._running:
                 self._collect(tally)
-                if tally.part.is_whole and self.now() >= until:
+                if self.now() >= (until if tally.part.is_whole else self._ends + self.seconds * OVERRUN):
                     self._stop(tally)
                 elif self._running:
                     self.sleep(POLL)

@@ -6,14 +6,17 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from fix_planted import hash_without_the_actor
+from fix_report import report, report_kills
 from soak.processes import Process, hear_interrupts
-from soak.reading import read_simulator, read_tests
-from soak.records import Round
+from soak.reading import read_executions, read_kills, read_simulator, read_tests
+from soak.records import Failure, Round
 
 from custody_sync.testing.sim.__main__ import main as simulate
 
@@ -65,6 +68,60 @@ def test_what_pytest_prints_is_read(tmp_path: Path) -> None:
     assert error.what == "test_it.py::test_error"
     assert fails.command == (
         "PYTHONASYNCIODEBUG=1 python -m pytest 'test_it.py::test_fails[a b]' -W error --randomly-seed=5"
+    )
+
+
+class Terminal:
+    """What pytest shows lines on."""
+
+    def __init__(self) -> None:
+        self.said = ""
+
+    def get_plugin(self, name: str) -> Any:
+        """Return this, as whichever plugin."""
+        return self
+
+    def global_and_fixture_disabled(self) -> AbstractContextManager[None]:
+        """Capture nothing."""
+        return nullcontext()
+
+    def write_line(self, line: str) -> None:
+        """Remember it."""
+        self.said += f"{line}\n"
+
+
+def test_what_kills_report_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills are added up over storages, and a world that failed has its own command."""
+    monkeypatch.delenv("CUSTODY_SYNC_CRASH_REPORT", raising=False)
+    terminal = Terminal()
+    config: Any = SimpleNamespace(pluginmanager=terminal)
+    for engine in ("sqlite", "jsonl"):
+        report_kills(config, engine, random_kills=104, seeds=4)
+    report(config, "histories over sqlite: calls 120, kills 3")
+    report(config, "crash matrix: 215 kills in 60 s (sqlite 100, jsonl 115)")
+    rerun = "CUSTODY_SYNC_KILL_SEED=7 python -m pytest tests/faults/test_kills.py -k 'mends and sqlite'"
+    terminal.said += f"E       AssertionError: held\nE       seed 7, life 2, sqlite; run it again: {rerun}\n"
+    terminal.said += "FAILED tests/faults/test_kills.py::test_it[sqlite] - held\n"
+    seen = read_kills(terminal.said, Round(arguments=()))
+    assert seen.counts == {
+        "random kills": 208,
+        "worlds": 8,
+        "calls in histories": 120,
+        "kills in histories": 3,
+        "kills at fault points": 215,
+    }
+    assert seen.failures == (Failure(what="seed 7, life 2, sqlite", command=rerun),)
+
+
+def test_what_fuzzed_tests_report_is_read() -> None:
+    """Executions are added up, wherever pytest printed beside them, and a failure is repeated by its seed."""
+    lines = [f'{{"test": "t::{n}", "executions": {n}, "seed": 9, "passed": true}}' for n in (150, 250)]
+    output = f"{lines[0]}\n.{lines[1]}\nFAILED tests/unit/test_fuzz_it.py::test_it - boom\n"
+    told = {"CUSTODY_SYNC_FUZZ_SEED": "9", "CUSTODY_SYNC_FUZZ_REPORT": "/dev/stdout"}
+    seen = read_executions(output, Round(arguments=(), environment=told))
+    assert seen.counts == {"executions": 400, "fuzzed tests": 2}
+    assert seen.failures[0].command == (
+        "CUSTODY_SYNC_FUZZ_SEED=9 python -m pytest tests/unit/test_fuzz_it.py::test_it"
     )
 
 
