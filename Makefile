@@ -3,7 +3,7 @@
 # The many processes that tests start must not each compile the package anew.
 export PYTHONDONTWRITEBYTECODE :=
 .NOTPARALLEL:
-.PHONY: help demo test soak lint bench live clean
+.PHONY: help demo test coverage mutants soak lint bench live clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -16,6 +16,8 @@ CANDIDATES := $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11
 help:
 	@echo "make demo    watch the whole promise hold on real parts"
 	@echo "make test    run every test (RINGS=tests/unit for one ring)"
+	@echo "make coverage hold the rules, coordinator, removal and sweep to the last branch"
+	@echo "make mutants see whether the tests notice a changed line of those (TARGETS=rules for one part)"
 	@echo "make soak    search for faults for HOURS=n hours and write docs/soak/DATE.md; without HOURS, say how"
 	@echo "make lint    run ruff, mypy, basedpyright and import-linter, and check docker/"
 	@echo "make bench   run the benchmarks"
@@ -27,6 +29,14 @@ demo: $(VENV)/.has-demo
 
 test: $(VENV)/.has-test
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal $(RINGS)
+
+# Not a part of the tests: what is covered by which tests is told in two files.
+coverage: $(VENV)/.has-test
+	COVERAGE_FILE=build/coverage $(BIN)/python -m pytest -q -k "not postgres" --cov --cov-config=tests/covered.toml --cov-report=term @tests/covering.txt
+
+# MUTANTS takes options: --fresh, --children=n.
+mutants: $(VENV)/.has-mutants
+	@cd tests && ../$(BIN)/python -m mutants $(MUTANTS) $(TARGETS)
 
 # SOAK names some of its parts.
 soak: $(VENV)/.has-test
@@ -56,6 +66,7 @@ clean:
 $(VENV)/.has-demo: EXTRAS = all
 $(VENV)/.has-test: EXTRAS = all,test
 $(VENV)/.has-lint: EXTRAS = all,test,lint
+$(VENV)/.has-mutants: EXTRAS = all,test,mutants
 
 $(VENV)/.has-%: pyproject.toml | $(VENV)/pyvenv.cfg
 	@echo "installing custody-sync[$(EXTRAS)] into $(VENV)"

@@ -243,13 +243,11 @@ class Proposals:
         return fact
 
     def check_text(self, fact: Fact) -> None:
-        """Refuse a text that a configured store would refuse: blank, or longer than the least of them takes.
+        """Refuse a text that a configured store would refuse: longer than the least of them takes.
 
         A validator may have rewritten it, and the stores may be others than when a claim was written.
         """
         text = fact.text or ""
-        if not text.strip():
-            raise InvalidInput(field="text", problem="must not be empty or blank")
         refused: list[TextTooLong] = []
         for gate in self._gates:
             try:
