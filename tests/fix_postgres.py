@@ -1,4 +1,4 @@
-"""Fixtures of every ring that needs a real Postgres: one server a run, one database a test."""
+"""Fixtures of every ring that needs a real Postgres: one server a run, an empty database a test."""
 
 from __future__ import annotations
 
@@ -9,6 +9,23 @@ import pytest
 
 from custody_sync.errors import MissingExtra
 from custody_sync.testing.postgres import EmbeddedPostgres
+
+GUESTS_LEAVE = """
+    select pg_terminate_backend(pid, 10000) from pg_stat_activity
+    where datname = current_database() and pid <> pg_backend_pid()
+"""
+# Extensions lie in a schema too.
+EMPTY = """
+    do $$
+    declare made name;
+    begin
+        for made in select nspname from pg_namespace where nspname !~ '^(pg_|information_schema$)' loop
+            execute format('drop schema %I cascade', made);
+        end loop;
+        create schema public authorization pg_database_owner;
+        grant usage on schema public to public;
+    end $$
+"""
 
 
 @pytest.fixture(scope="session")
@@ -23,17 +40,31 @@ def postgres_uri() -> Iterator[str]:
     server.stop()
 
 
+@pytest.fixture(scope="session")
+def spare_databases() -> list[str]:
+    """Keep the names of databases that are empty again."""
+    return []
+
+
 @pytest.fixture
-def database_uri(postgres_uri: str) -> Iterator[str]:
-    """Make an empty database for one test, and drop it with whatever is still connected."""
+def database_uri(postgres_uri: str, spare_databases: list[str]) -> Iterator[str]:
+    """Hand out an empty database under a name of its own; afterwards it loses its guests and all they made.
+
+    It is emptied for the next test and not dropped: making one costs the whole server a checkpoint.
+    """
     psycopg = pytest.importorskip("psycopg", reason="a Postgres test needs custody-sync[pgvector]")
     name = f"test_{uuid.uuid4().hex}"
+    uri = postgres_uri.replace("/postgres?", f"/{name}?")
     with psycopg.connect(postgres_uri, autocommit=True) as connection:
-        # Copied as a file, which also spares the checkpoint of its own that dropping it would wait for.
-        connection.execute(f"create database {name} strategy file_copy")
-    yield postgres_uri.replace("/postgres?", f"/{name}?")
-    with psycopg.connect(postgres_uri, autocommit=True) as connection:
-        connection.execute(f"drop database {name} with (force)")
+        if spare_databases:
+            connection.execute(f"alter database {spare_databases.pop()} rename to {name}")
+        else:
+            connection.execute(f"create database {name} strategy file_copy")
+    yield uri
+    with psycopg.connect(uri, autocommit=True) as connection:
+        connection.execute(GUESTS_LEAVE)
+        connection.execute(EMPTY)
+    spare_databases.append(name)
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ OP = ops_of(*KINDS)
 QUESTIONS = ("as_of", "past", "fact", "lists", "unaccounted", "compare", "known", "export", "trails")
 LEASE = timedelta(minutes=1)
 FULL = bool(os.environ.get("CUSTODY_SYNC_FULL"))
-STORIES, PARTS = 200 if FULL else 60, 4
+STORIES, PARTS = 200 if FULL else 24, 4
 """How many stories there are, and in how many tests, so that they can be told on several processors."""
 
 
