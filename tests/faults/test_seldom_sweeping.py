@@ -208,9 +208,12 @@ async def test_an_outcome_that_is_not_recorded_says_so(desk: Desk) -> None:
 
 
 async def test_an_entry_of_an_id_of_another_form_is_an_orphan_like_any_other(desk: Desk) -> None:
-    """No id of ours looks like it; it has our label, and no event."""
+    """No id of ours looks like it; it has our label, and no event. What stays pending is drained as well."""
     await desk.orphan("memories", fact_id="not-one-of-ours")
-    assert kinds_of(await desk.repair()) == [("memories", "orphan", "verified")]
+    desk.stores["memories"].faults.refuse("delete")
+    assert kinds_of(await desk.repair()) == [("memories", "orphan", "failed")]
+    desk.stores["memories"].faults.allow()
+    assert kinds_of(await desk.repair()) == [("memories", "pending", "verified")]
 
 
 # --- a plan that is carried out --------------------------------------------------------------

@@ -133,6 +133,13 @@ def test_what_is_appended_reads_the_same_from_its_body(bench: Bench) -> None:
         assert appended.hash == hashlib.sha256(appended.body.encode()).hexdigest()
 
 
+def test_an_entry_that_a_store_names_twice_is_one_placement(bench: Bench) -> None:
+    """A store may answer one put with an id twice."""
+    fact_id = bench.add(held=[M1, M1])
+    assert bench.placed(fact_id) == {M1: HELD}
+    assert len(bench.state_of.placements_of(fact_id)) == 1
+
+
 class Groups(Drafts):
     """Appends groups of drafts to tables, all at one time."""
 
