@@ -39,7 +39,7 @@ mutants: $(VENV)/.has-mutants
 	@cd tests && ../$(BIN)/python -m mutants $(MUTANTS) $(TARGETS)
 
 # SOAK names some of its parts.
-soak: $(VENV)/.has-test
+soak: $(VENV)/.has-mutants
 	@cd tests && ../$(BIN)/python -m soak $(if $(HOURS),--hours $(HOURS)) $(SOAK)
 
 lint: $(VENV)/.has-lint

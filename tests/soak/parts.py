@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import itertools
 import os
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 from custody_sync.testing.sim.pairs import PAIRS
 from custody_sync.testing.sim.schedules import BOUND
-from soak.reading import read_executions, read_kills, read_simulator, read_tests
+from soak.reading import read_executions, read_kills, read_mutants, read_simulator, read_tests
 from soak.records import Part, Round
 
 ROOT = Path(__file__).parents[2]
 SEEDS_A_ROUND = 500
 FUZZ_TIMES = "2"
-KILLS, HISTORIES = "104", "2"
+KILLS, HISTORIES = "52", "1"
 SEEDS_APART = 1000
 """Between the first seeds of two rounds: each round takes a few from there on."""
 MOST_FAILURES = 20
@@ -101,6 +102,16 @@ def crash_matrix_rounds(start: int) -> Iterator[Round]:
     yield _tests(start, "tests/faults/test_crash_matrix.py", CUSTODY_SYNC_FULL="1")
 
 
+def mutants_rounds(start: int) -> Iterator[Round]:
+    """Yield the mutants of each target; those whose end is known from an earlier run are not tried again."""
+    targets = tomllib.loads((ROOT / "tests" / "mutants" / "targets.toml").read_text())
+    for name in targets:
+        children = f"--children={cores()}"
+        yield Round(
+            arguments=("-m", "mutants", children, name), environment={"PYTHONPATH": "tests"}, about=name
+        )
+
+
 def tests_rounds(start: int) -> Iterator[Round]:
     """Yield the whole of the tests, in an order of its own."""
     yield _tests(start, *_on_all_cores(), "tests")
@@ -117,7 +128,7 @@ PARTS = (
     Part(
         name="simulator",
         title="the simulator, on seeds that are new",
-        share=0.25,
+        share=0.2,
         rounds=simulator_rounds,
         read=read_simulator,
         side_by_side=True,
@@ -125,7 +136,7 @@ PARTS = (
     Part(
         name="schedules",
         title="two operations on one fact, in every order within the bound",
-        share=0.2,
+        share=0.15,
         rounds=schedules_rounds,
         read=read_simulator,
         side_by_side=True,
@@ -151,6 +162,14 @@ PARTS = (
         share=0.1,
         rounds=crash_matrix_rounds,
         read=read_kills,
+        is_whole=True,
+    ),
+    Part(
+        name="mutants",
+        title="the rules, the coordinator, removal and the sweep, changed in one place each",
+        share=0.1,
+        rounds=mutants_rounds,
+        read=read_mutants,
         is_whole=True,
     ),
     Part(

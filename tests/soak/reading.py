@@ -15,6 +15,8 @@ _MATRIX = re.compile(r"^crash matrix: (\d+) kills", re.MULTILINE)
 _NAMED_COUNT = re.compile(r"([a-z][a-z ]*) (\d+)")
 _RERUN = re.compile(r"(seed \d+\b.*); run it again: (.+)$", re.MULTILINE)
 _EXECUTIONS = re.compile(r'\{"test": .*\}$', re.MULTILINE)
+_MUTANTS = re.compile(r"^\w+: (\d+) mutants, (\d+) killed \(.*?\), (\d+) explained", re.MULTILINE)
+_LIVING = re.compile(r"^  (\S.*)\n    - (.*)\n    \+ (.*)$", re.MULTILINE)
 _AGAIN = re.compile(r"^again: (.+)$", re.MULTILINE)
 _SUMMARY = re.compile(r"^=*\s*(\d+ \w+.*) in [\d.]+s\b.*$", re.MULTILINE)
 _TEST_COUNT = re.compile(r"(\d+) (passed|failed|error|skipped|xfailed)")
@@ -64,6 +66,18 @@ def read_executions(output: str, ran: Round) -> Seen:
     lines = [json.loads(line) for line in _EXECUTIONS.findall(output)]
     counts = {"executions": sum(line["executions"] for line in lines), "fuzzed tests": len(lines)}
     return Seen(counts=counts, failures=read_tests(output, ran).failures)
+
+
+def read_mutants(output: str, ran: Round) -> Seen:
+    """Count mutants and what became of them; one that no test notices and nobody explains is a failure."""
+    counts: Counter[str] = Counter()
+    for made, killed, explained in _MUTANTS.findall(output):
+        counts.update({"mutants": int(made), "mutants killed": int(killed), "explained": int(explained)})
+    living = [
+        Failure(what=f"in {function} nobody notices {after!r} for {before!r}", command=ran.command)
+        for function, before, after in _LIVING.findall(output)
+    ]
+    return Seen(counts=counts, failures=tuple(living))
 
 
 def _alone(name: str, ran: Round) -> str:

@@ -179,6 +179,15 @@ def _age(path: Path) -> tuple[str, int]:
 
 
 WORTH_LISTING = frozenset(
-    {"seeds", "schedules", "executions", "random kills", "kills at fault points", "tests passed"}
+    {
+        "seeds",
+        "schedules",
+        "executions",
+        "random kills",
+        "kills at fault points",
+        "mutants",
+        "mutants killed",
+        "tests passed",
+    }
 )
 """The counts that the list of reports shows."""

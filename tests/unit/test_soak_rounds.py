@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 from fix_planted import hash_without_the_actor
 from fix_report import report, report_kills
+from mutants.__main__ import Counts, tell
+from mutants.making import Change
 from soak.processes import Process, hear_interrupts
-from soak.reading import read_executions, read_kills, read_simulator, read_tests
+from soak.reading import read_executions, read_kills, read_mutants, read_simulator, read_tests
 from soak.records import Failure, Round
 
 from custody_sync.testing.sim.__main__ import main as simulate
@@ -123,6 +125,18 @@ def test_what_fuzzed_tests_report_is_read() -> None:
     assert seen.failures[0].command == (
         "CUSTODY_SYNC_FUZZ_SEED=9 python -m pytest tests/unit/test_fuzz_it.py::test_it"
     )
+
+
+def test_what_became_of_mutants_is_read(capsys: pytest.CaptureFixture[str]) -> None:
+    """Mutants are added up over targets, and one that nobody noticed has the command that tries it again."""
+    change = Change("rules.hold", "return held", "return not held")
+    tell("rules", Counts(mutants=50, killed=47, explained=2, unexplained=[change], seconds=3.5))
+    tell("sweep", Counts(mutants=30, killed=30))
+    ran = Round(arguments=("-m", "mutants", "rules"), environment={"PYTHONPATH": "tests"})
+    seen = read_mutants(capsys.readouterr().out, ran)
+    assert seen.counts == {"mutants": 80, "mutants killed": 77, "explained": 2}
+    said = "in rules.hold nobody notices 'return not held' for 'return held'"
+    assert seen.failures == (Failure(what=said, command="PYTHONPATH=tests python -m mutants rules"),)
 
 
 # --- processes --------------------------------------------------------------------------------
