@@ -337,7 +337,8 @@ async def check_replay(book: Book, path: Path) -> None:
     except ClosedError:
         return
     runtime = testing_runtime(clock=book.clock)
-    async with await Ledger.open(f"sqlite:///{path}", create=True, runtime=runtime) as other:
+    url = f"sqlite:///{path}?synchronous=off"
+    async with await Ledger.open(url, create=True, runtime=runtime, witness=False) as other:
         await other.restore(log)
         assert await answers_of(other) == await answers_of(book.ledger)
     found = await book.ledger.verify(witness=False)
