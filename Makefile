@@ -45,9 +45,11 @@ soak: $(VENV)/.has-mutants
 lint: $(VENV)/.has-lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/mypy tests/typing
-	$(BIN)/basedpyright
+	@echo "$(BIN)/mypy; $(BIN)/mypy tests/typing; beside them $(BIN)/basedpyright, whose findings follow theirs"
+	@said=$$(mktemp); trap 'rm -f "$$said"' EXIT; status=0; \
+	$(BIN)/basedpyright >"$$said" 2>&1 & \
+	$(BIN)/mypy || status=1; $(BIN)/mypy tests/typing || status=1; \
+	wait $$! || status=1; cat "$$said"; exit $$status
 	$(BIN)/lint-imports
 	$(BIN)/hadolint docker/Dockerfile
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker/compose.yaml
