@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from pathlib import Path
@@ -15,9 +16,13 @@ VARIABLE = "CUSTODY_SYNC_CRASH_REPORT"
 def report(config: pytest.Config, line: str, **figures: Any) -> None:
     """Say a line on the terminal, and put figures into the report beside those of other tests."""
     if path := os.environ.get(VARIABLE):
-        file = Path(path)
-        there = json.loads(file.read_text()) if file.exists() else {}
-        file.write_text(json.dumps(there | figures, indent=2) + "\n")
+        with Path(path).open("a+") as file:
+            # Another worker of the same run may report at this moment.
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.seek(0)
+            there = json.loads(file.read() or "{}")
+            file.truncate(0)
+            file.write(json.dumps(there | figures, indent=2) + "\n")
     plugins = config.pluginmanager
     capture, terminal = plugins.get_plugin("capturemanager"), plugins.get_plugin("terminalreporter")
     if capture is not None and terminal is not None:

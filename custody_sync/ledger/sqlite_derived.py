@@ -64,7 +64,9 @@ def derived(conn: sqlite3.Connection, limit: int, after: str) -> tuple[Head, lis
 
 def blocks(conn: sqlite3.Connection) -> tuple[Head, dict[int, int]]:
     """Return by block of the log the last event that changed one of its facts, and the head then."""
-    return head(conn), dict(conn.execute("SELECT block, changed FROM blocks").fetchall())
+    rows = conn.execute("SELECT block, changed FROM blocks").fetchall()
+    # A torn page may have taken a number, whatever the schema says.
+    return head(conn), {int(block): int(changed) for block, changed in rows}
 
 
 def _ids(conn: sqlite3.Connection, limit: int, after: str) -> list[str]:

@@ -178,6 +178,22 @@ async def test_a_row_dropped_swapped_or_doubled_is_named(
         assert first_bad == bad
 
 
+async def test_a_table_whose_rows_lost_their_numbers_is_named(whole: Whole, tmp_path: Path) -> None:
+    """As after a torn page: a check says what cannot be read, and ends with no error of the interpreter's."""
+    path = tmp_path / "l.db"
+    path.write_bytes(whole.data)
+    conn = sqlite3.connect(path, isolation_level=None)
+    conn.execute("DROP TABLE blocks")
+    conn.execute("CREATE TABLE blocks (block INTEGER PRIMARY KEY, changed INTEGER)")
+    conn.execute("INSERT INTO blocks (block) VALUES (0)")
+    conn.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    conn.close()
+    async with await Ledger.open(f"sqlite:///{path}", runtime=testing_runtime(), witness=False) as ledger:
+        found = await ledger.verify()
+    assert found.found
+    assert "what is kept of blocks of the log cannot be read" in found.inconsistent
+
+
 def flip(handle: int, at: int, byte: int) -> None:
     """Write one byte of a file."""
     os.pwrite(handle, bytes([byte]), at)
