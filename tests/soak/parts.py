@@ -19,6 +19,8 @@ FUZZ_TIMES = "2"
 KILLS, HISTORIES = "52", "1"
 SEEDS_APART = 1000
 """Between the first seeds of two rounds: each round takes a few from there on."""
+RINGS = ("unit", "contract", "faults", "integration", "acceptance")
+OF_OTHER_PARTS = ("test_crash_matrix", "test_kills", "test_matrix", "test_schedules", "test_sim")
 MOST_FAILURES = 20
 """Failing seeds of a round after which the rest of it is left: each is made small, which takes a while."""
 
@@ -102,6 +104,16 @@ def crash_matrix_rounds(start: int) -> Iterator[Round]:
     yield _tests(start, "tests/faults/test_crash_matrix.py", CUSTODY_SYNC_FULL="1")
 
 
+def full_size_rounds(start: int) -> Iterator[Round]:
+    """Yield, in full size, every test that CI runs in a smaller one, but for those that have a part here."""
+    asks = [path for path in ROOT.glob("tests/*/*.py") if "CUSTODY_SYNC_FULL" in path.read_text()]
+    kinds = {
+        path.parent if path.name == "conftest.py" else path for path in asks if path.parent.name in RINGS
+    }
+    files = sorted(str(path.relative_to(ROOT)) for path in kinds if not path.name.startswith(OF_OTHER_PARTS))
+    yield _tests(start, *_on_all_cores(), "--timeout=0", *files, CUSTODY_SYNC_FULL="1")
+
+
 def mutants_rounds(start: int) -> Iterator[Round]:
     """Yield the mutants of each target; those whose end is known from an earlier run are not tried again."""
     targets = tomllib.loads((ROOT / "tests" / "mutants" / "targets.toml").read_text())
@@ -128,7 +140,7 @@ PARTS = (
     Part(
         name="simulator",
         title="the simulator, on seeds that are new",
-        share=0.2,
+        share=0.15,
         rounds=simulator_rounds,
         read=read_simulator,
         side_by_side=True,
@@ -136,7 +148,7 @@ PARTS = (
     Part(
         name="schedules",
         title="two operations on one fact, in every order within the bound",
-        share=0.15,
+        share=0.1,
         rounds=schedules_rounds,
         read=read_simulator,
         side_by_side=True,
@@ -162,6 +174,14 @@ PARTS = (
         share=0.1,
         rounds=crash_matrix_rounds,
         read=read_kills,
+        is_whole=True,
+    ),
+    Part(
+        name="full-size",
+        title="tests that CI runs in a smaller size, in their full one",
+        share=0.1,
+        rounds=full_size_rounds,
+        read=read_tests,
         is_whole=True,
     ),
     Part(
