@@ -72,7 +72,7 @@ def fuzzed(examples: int, **drawn: st.SearchStrategy[Any]) -> Callable[[F], F]:
             nonlocal count
             count, passed = 0, False
             if not IS_CI:
-                print(f"CUSTODY_SYNC_FUZZ_SEED={SEED} CUSTODY_SYNC_FUZZ={TIMES}")
+                print(f"CUSTODY_SYNC_FUZZ_SEED={SEED} CUSTODY_SYNC_FUZZ={TIMES}", flush=True)
             try:
                 run(*args, **kwargs)
                 passed = True
@@ -101,12 +101,14 @@ def bounded() -> Iterator[None]:
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     usual = signal.signal(signal.SIGALRM, hangs)
-    signal.alarm(HANGS)
+    # Whoever else watches over the test has the timer back afterwards.
+    theirs, _ = signal.setitimer(signal.ITIMER_REAL, HANGS)
     try:
         yield
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, usual)
+        signal.setitimer(signal.ITIMER_REAL, theirs)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert grown < SWELLS, f"it took {grown} KB"
 

@@ -268,6 +268,7 @@ class Asking(Outstanding):
         Raises:
             LedgerBroken: the log does not go on after an event, so that reading it would never end.
         """
+        after = _check_after(after)
         while rows := await self._storage.events(check_limit(page), after):
             for row in rows:
                 yield row
@@ -279,7 +280,9 @@ class Asking(Outstanding):
 
     async def stored(self, seq: int) -> dict[str, Any] | None:
         """Return the event at a place in the log as `export` yields it, or None where there is none."""
-        rows = await self._storage.events(1, seq - 1)
+        if type(seq) is not int:
+            raise InvalidInput(field="seq", problem="must be a whole number")
+        rows = await self._storage.events(1, seq - 1) if 1 <= seq <= MAX_SAFE_INTEGER else ()
         return rows[0] if rows and rows[0]["event"]["seq"] == seq else None
 
 

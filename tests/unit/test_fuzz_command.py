@@ -170,7 +170,7 @@ def run(args: list[str]) -> tuple[int, str, str]:
     return status, raw.getvalue().decode(), err.getvalue()
 
 
-@fuzzed(100, args=command_lines())
+@fuzzed(80, args=command_lines())
 def test_any_command_line_ends_as_documented(made: tuple[Path, str], args: list[str]) -> None:
     """A status of the six, no exception that nobody expected, no secret, nothing that acts on a terminal."""
     os.chdir(made[0])

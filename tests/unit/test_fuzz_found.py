@@ -163,6 +163,20 @@ def test_a_time_before_the_calendar_is_none() -> None:
         read_start({"created_at": EARLY}, testing_runtime().clock.now())
 
 
+async def test_a_place_in_the_log_is_a_whole_number(tmp_path: Path) -> None:
+    """Anything else is refused, and a number beyond every log is the place of no event."""
+    url = f"sqlite:///{tmp_path}/custody.db"
+    odd: Any
+    async with await Ledger.open(url, create=True, witness=False, runtime=testing_runtime()) as ledger:
+        for odd in (None, "1", 1.0, True):
+            with pytest.raises(InvalidInput):
+                await ledger.stored(odd)
+        assert [await ledger.stored(seq) for seq in (0, 1, 2**64)] == [None, None, None]
+        for odd in ("x", 2**64, -1):
+            with pytest.raises(InvalidInput):
+                await anext(ledger.export(after=odd))
+
+
 async def test_a_witness_that_is_nested_without_end_is_one_that_cannot_be_read(tmp_path: Path) -> None:
     """It fails nobody, and is named as what it is."""
     url = f"sqlite:///{tmp_path}/custody.db"

@@ -120,7 +120,7 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shelf]:
         yield Shelf(tmp_path_factory.mktemp("fuzz"), runner)
 
 
-@fuzzed(60, changes=CHANGES, write=st.booleans())
+@fuzzed(50, changes=CHANGES, write=st.booleans())
 def test_a_broken_ledger_file_is_read_whole_or_refused(shelf: Shelf, changes: list[Any], write: bool) -> None:
     """What is opened says the very lines of the file; what is refused is left as it was, byte for byte."""
     shelf.clear()
@@ -143,7 +143,7 @@ def test_a_broken_ledger_file_is_read_whole_or_refused(shelf: Shelf, changes: li
     assert data.count(b"\n") in (said.count(b"\n"), said.count(b"\n") - 1), "a whole line is missing"
 
 
-@fuzzed(60, changes=CHANGES)
+@fuzzed(40, changes=CHANGES)
 def test_a_broken_export_is_taken_over_whole_or_refused(shelf: Shelf, changes: list[Any]) -> None:
     """An import ends with what the file says, or in our words; half a page of it is never there."""
     shelf.clear()
@@ -157,7 +157,7 @@ def test_a_broken_export_is_taken_over_whole_or_refused(shelf: Shelf, changes: l
     assert there[1:] == [canonical(parse(row)) + b"\n" for row in rows]
 
 
-@fuzzed(80, grafts=GRAFTS)
+@fuzzed(50, grafts=GRAFTS)
 def test_a_forged_log_is_taken_over_whole_or_refused(shelf: Shelf, grafts: list[Any]) -> None:
     """Fields removed, retyped and added under hashes that fit: only what a ledger could have written."""
     shelf.clear()

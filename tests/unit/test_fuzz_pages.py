@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +23,13 @@ TOKENS = (
     st.none() | st.integers(-3, 12) | HUGE | TEXTS | NAUGHTY | JSONS | st.booleans() | st.binary(max_size=3)
     | st.datetimes() | st.datetimes(timezones=st.timezones())
 )  # fmt: skip
+
+
+async def first(rows: AsyncIterator[Any]) -> Any:
+    """Return what comes first, if anything does."""
+    return await anext(rows, None)
+
+
 QUESTIONS: dict[str, Callable[[Ledger, Any, Any], Awaitable[Any]]] = {
     "as_of": lambda ledger, limit, after: ledger.as_of(limit=limit, after=after),
     "valid_at": lambda ledger, limit, after: ledger.as_of(valid_at=limit, tx_at=after),
@@ -41,6 +48,7 @@ QUESTIONS: dict[str, Callable[[Ledger, Any, Any], Awaitable[Any]]] = {
     "known": lambda ledger, limit, after: ledger.known([limit, after]),
     "placements": lambda ledger, limit, after: ledger.placements(limit),
     "stored": lambda ledger, limit, after: ledger.stored(limit),
+    "export": lambda ledger, limit, after: first(ledger.export(page=limit, after=after)),
     "notes": lambda ledger, limit, after: ledger.notes("lease", limit=limit, after=after),
 }
 
