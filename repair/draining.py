@@ -116,7 +116,7 @@ class Draining:
 
     async def _remove_ended(self, store: str, findings: Findings) -> None:
         after: int | None = None
-        while self._selection.has_store(store):
+        while True:
             page = await self._ledger.ended(store, limit=PAGE, after=after)
             rows = await self._allowed(page)
             done = await self._reach.each(store, rows, self.remove_stray)
@@ -184,7 +184,7 @@ class Draining:
                 break
         for store in self._gates:
             after = None
-            while self._selection.has_store(store):
+            while True:
                 page = await self._ledger.ended(store, limit=PLANNED, after=after)
                 rows = await self._selected(page)
                 findings.repaired += [_drained(row, Leftover.STRAY, Outcome.PLANNED) for row in rows]

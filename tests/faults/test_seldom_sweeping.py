@@ -10,24 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fix_custody import ACTOR, LATER, Desk, kinds_of, open_desk
+from fix_custody import ACTOR, LATER, Desk, kinds_of
 
 from custody_sync import errors
 from custody_sync.faultpoints import FaultPoint
 from custody_sync.ledger import Remove, Repair
-from custody_sync.model import Fact
-from custody_sync.recording import Recorder, Unrecorded
 from custody_sync.repair import draining, plan
 from custody_sync.repair.lease import Lease
 from custody_sync.repair.selection import Part, Selection
-from custody_sync.testing import MemoryStore
 
 HOUR = timedelta(hours=1)
-
-
-async def salvage(desk: Desk, **more: Any) -> Any:
-    """Sweep, and save what is an orphan."""
-    return await desk.repair(salvage=True, **more)
 
 
 async def apply(desk: Desk, path: Path) -> dict[str, str]:
@@ -213,7 +205,39 @@ async def test_an_entry_of_an_id_of_another_form_is_an_orphan_like_any_other(des
     desk.stores["memories"].faults.refuse("delete")
     assert kinds_of(await desk.repair()) == [("memories", "orphan", "failed")]
     desk.stores["memories"].faults.allow()
+    desk.stores["memories"].faults.index_lag = 2
     assert kinds_of(await desk.repair()) == [("memories", "pending", "verified")]
+
+
+@pytest.mark.parametrize("trouble", ["", "refused", "forgotten"])
+async def test_an_entry_that_lost_its_label_is_removed_by_its_text(desk: Desk, trouble: str) -> None:
+    """Its id and its very text say whose it is; where that fails it is still there, and said to be."""
+    fact_id = await desk.written()
+    store, remover = desk.stores["memories"], desk.custody._remover
+    ((key, held),) = store._held.items()
+    store._held[key] = replace(held, metadata={})
+    delete, text_of = store.delete, remover._text_of
+
+    async def reluctant(entry: Any) -> None:
+        if trouble == "refused" and entry.fact_id is None:
+            raise errors.StoreRefused(store="memories", operation="delete", cause="no")
+        await delete(entry)
+
+    async def forgetful(fact: str) -> str | None:
+        text = await text_of(fact)
+        if trouble == "forgotten":
+            remover._text_of = nothing  # type: ignore[method-assign]  # it is erased from here on
+        return text
+
+    async def nothing(_: str) -> None:
+        return None
+
+    store.delete = reluctant  # type: ignore[method-assign]  # it refuses what has no label
+    remover._text_of = forgetful  # type: ignore[method-assign]  # asked while it is erased
+    result = await desk.retract(fact_id)
+    said = {removal.store: removal.outcome.value for removal in result.removals}
+    assert said == {"memories": "still_indexed" if trouble else "verified", "agent": "verified"}
+    assert (key in store.snapshot()) is bool(trouble)
 
 
 # --- a plan that is carried out --------------------------------------------------------------
@@ -290,92 +314,3 @@ async def test_a_plan_that_cannot_be_read_over_is_not_written_over(
     with pytest.raises(errors.InvalidInput, match="cannot be used: Permission denied"):
         await desk.repair(plan=path)
     assert path.read_text() == "mine"
-
-
-# --- salvaging -------------------------------------------------------------------------------
-
-
-async def said_of(desk: Desk) -> list[str]:
-    """Salvage, and return why orphans were left."""
-    result = await salvage(desk)
-    assert not result.salvaged
-    assert not result.complete
-    return [left.partition("not salvaged: ")[2] for left in result.unrecorded]
-
-
-async def test_an_orphan_whose_store_does_not_answer_is_left(desk: Desk) -> None:
-    """Its text cannot be asked for."""
-    await desk.orphan("memories")
-    desk.stores["memories"].faults.refuse("find")
-    (said,) = await said_of(desk)
-    assert said.startswith("the store cannot be asked for its text (")
-    assert desk.held()
-
-
-async def test_another_store_that_does_not_answer_holds_up_no_salvage(desk: Desk) -> None:
-    """What it holds of the fact is found by another sweep."""
-    key = await desk.orphan("memories")
-    desk.stores["agent"].faults.refuse("find")
-    (saved,) = (await salvage(desk)).salvaged
-    assert saved.entries == {"memories": (key,)}
-
-
-class Changing(MemoryStore):
-    """A store that shows an entry in another way when it is asked for its fact."""
-
-    shown: dict[str, Any] | None = None
-
-    async def find(self, fact_id: str) -> Any:
-        """Return what it holds, changed; None is nothing."""
-        found = await super().find(fact_id)
-        return [] if self.shown is None else [replace(entry, **self.shown) for entry in found]
-
-
-@pytest.mark.parametrize(
-    ("shown", "said"),
-    [
-        ({"text": None}, "the store shows no text of it"),
-        ({"space": None}, "its label says no space"),
-    ],
-)
-async def test_an_orphan_that_says_too_little_is_left(
-    tmp_path: Path, shown: dict[str, Any], said: str
-) -> None:
-    """A claim needs a text and a space."""
-    async with open_desk(tmp_path, stores=lambda clock: [Changing("memories", clock=clock)]) as desk:
-        await desk.orphan("memories")
-        desk.stores["memories"].shown = shown  # type: ignore[attr-defined]  # it is a Changing
-        assert await said_of(desk) == [said]
-
-
-async def test_an_orphan_that_went_since_it_was_listed_is_nothing(tmp_path: Path) -> None:
-    """Nothing is said of it."""
-    async with open_desk(tmp_path, stores=lambda clock: [Changing("memories", clock=clock)]) as desk:
-        await desk.orphan("memories")
-        result = await salvage(desk)
-        assert (result.salvaged, result.unrecorded) == ((), ())
-
-
-async def rewrite(fact: Fact, _: object) -> Fact:
-    """Return another text: a validator may."""
-    return replace(fact, text=f"{fact.text}!")
-
-
-async def test_an_orphan_whose_text_a_validator_rewrites_is_left(tmp_path: Path) -> None:
-    """The store has another text than the ledger would have."""
-    async with open_desk(tmp_path, validators=[rewrite]) as desk:
-        await desk.orphan("memories")
-        assert await said_of(desk) == ["a validator rewrites its text"]
-
-
-async def test_an_orphan_whose_claim_is_not_recorded_is_left(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It was settled against the claim, since the ledger did not answer; the code is said."""
-    await desk.orphan("memories")
-
-    async def settled(*_: object) -> None:
-        raise Unrecorded(errors.LedgerUnavailable(cause="reset", fact_id="f", entries=()))
-
-    monkeypatch.setattr(Recorder, "append", settled)
-    assert await said_of(desk) == ["ledger_unavailable"]

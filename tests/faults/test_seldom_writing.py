@@ -14,12 +14,13 @@ from fix_custody import ACTOR, LATER, Desk, error_of, open_desk
 from custody_sync import errors
 from custody_sync.coordinator import AsyncCoordinator
 from custody_sync.faultpoints import FaultPoint
-from custody_sync.ledger import Assert
+from custody_sync.ledger import Assert, Repair
 from custody_sync.model import Entry, Fact, Label, Provenance, Standing
 from custody_sync.placing import Put
-from custody_sync.recording import Recorder
+from custody_sync.recording import Recorder, Unrecorded
 from custody_sync.removal import Patience
 from custody_sync.testing import FOREVER, MemoryStore
+from custody_sync.throttling import Pace
 
 
 class Meeting(MemoryStore):
@@ -56,7 +57,7 @@ async def refused(call: Awaitable[object], field: str) -> None:
 
 async def test_a_coordinator_needs_an_open_ledger_and_tells_its_runtime(desk: Desk) -> None:
     """A URL is no ledger."""
-    assert desk.custody.runtime is desk.runtime
+    assert desk.coordinator(paces={"memories": Pace(concurrency=1)}).runtime is desk.runtime
     with pytest.raises(errors.InvalidInput, match="must be an open Ledger"):
         AsyncCoordinator("sqlite:///custody.db")  # type: ignore[arg-type]  # the wrong type is the point
 
@@ -65,6 +66,7 @@ async def test_a_coordinator_needs_an_open_ledger_and_tells_its_runtime(desk: De
     ("more", "field"),
     [
         ({"paces": {"memories": 3}}, "paces"),
+        ({"paces": {"nowhere": Pace()}}, "paces"),
         ({"superseded": {"nowhere": "keep"}}, "superseded"),
         ({"superseded": {"memories": "burn"}}, "superseded"),
     ],
@@ -181,6 +183,50 @@ async def test_an_append_that_had_landed_after_all_is_the_answer_to_its_claim(de
     new = Assert(event_id=desk.runtime.ids.event_id(), fact=replace(fact, fact_id=bare, subject="acct:7"))
     event = await desk.ledger.append(new)
     assert await recorder.claim(new, (), TimeoutError()) == event
+
+
+async def test_an_id_that_a_sweep_has_claimed_already_settles_an_append(desk: Desk) -> None:
+    """Whoever was first with the claim, the fact is certainly not recorded."""
+    fact = replace((await desk.write()).fact, fact_id=desk.runtime.ids.fact_id(desk.clock.now()))
+    draft = Assert(event_id=desk.runtime.ids.event_id(), fact=fact)
+    claim = Repair(event_id=desk.runtime.ids.event_id(), fact_id=fact.fact_id, actor="ops")
+    await desk.ledger.append(claim)
+    with pytest.raises(Unrecorded) as caught:
+        await Recorder(desk.ledger, desk.runtime, 2).claim(draft, (), TimeoutError())
+    assert caught.value.error.fields["fact_id"] == fact.fact_id
+
+
+async def test_a_keyed_write_that_left_something_does_not_go_on_under_another_id(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its caller has to hear in which stores something may be left."""
+
+    async def swept(*_: object) -> None:
+        raise errors.RepairedId(fact_id="f", left=["agent"])
+
+    monkeypatch.setattr(desk.custody._writer, "write", swept)
+    failed = await error_of(desk.write(idempotency_key="k"), errors.RepairedId)
+    assert failed.fields["left"] == ["agent"]
+
+
+async def test_a_keyed_write_whose_id_a_sweep_took_goes_on_under_another_one(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing was left, so that nobody has to hear of it: the key has another id."""
+    writer, tried = desk.custody._writer, list[str]()
+    write = writer.write
+
+    async def swept(request: Any, fact_id: str, now: Any) -> Any:
+        tried.append(fact_id)
+        if len(tried) == 1:
+            claim = Repair(event_id=desk.runtime.ids.event_id(), fact_id=fact_id, actor="ops")
+            await desk.ledger.append(claim)
+        return await write(request, fact_id, now)
+
+    monkeypatch.setattr(writer, "write", swept)
+    result = await desk.write(idempotency_key="k")
+    assert tried == [tried[0], result.fact.fact_id]
+    assert await desk.judge_clean() == {result.fact.fact_id}
 
 
 # --- bringing back ---------------------------------------------------------------------------

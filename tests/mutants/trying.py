@@ -117,15 +117,19 @@ class Trying:
         """Try every mutant, the cheapest first."""
         work = sorted(self.mutants, key=lambda key: sum(self.took[test] for test in self._tests(key)))
         gc.freeze()
-        for key in work:
-            if not self._tests(key):
-                self._note(key, UNTESTED)
-                continue
-            while len(self.running) >= self.children:
+        try:
+            for key in work:
+                if not self._tests(key):
+                    self._note(key, UNTESTED)
+                    continue
+                while len(self.running) >= self.children:
+                    self._wait()
+                self._begin(key)
+            while self.running:
                 self._wait()
-            self._begin(key)
-        while self.running:
-            self._wait()
+        finally:
+            for pid in self.running:
+                os.kill(pid, signal.SIGKILL)
 
     def _tests(self, key: str) -> set[str]:
         return self.came_through.get(key.rpartition("__mutmut_")[0], set())

@@ -13,7 +13,7 @@ from fix_ledger import START, Drafts
 
 from custody_sync.errors import EvidenceDiffers, InvalidInput, LedgerError
 from custody_sync.ledger import Digest, Place
-from custody_sync.ledger.chain import GENESIS, prepare, read_event, seal
+from custody_sync.ledger.chain import GENESIS, prepare, read_event, read_evidence, seal
 from custody_sync.ledger.checks import FIRST, LAST, check_calendar, check_draft
 from custody_sync.ledger.rows import MAX_PLACEMENTS
 from custody_sync.model import Observation, Outcome, Provenance, format_instant
@@ -179,3 +179,10 @@ def test_an_event_without_a_time_is_damaged(drafts: Drafts) -> None:
     assert read_event(body, digest, {}).tx_time == START
     with pytest.raises(ValueError, match="tx_time"):
         read_event(json.dumps({**json.loads(body), "tx_time": None}), digest, {})
+
+
+def test_what_a_fact_was_compared_with_is_read_from_its_content() -> None:
+    """The value that was observed equals the fact's own, and is kept once."""
+    content = {"value": "pro", "text": "t", "evidence": {"source": "crm", "path": "/plan"}}
+    assert read_evidence(content) == SEEN
+    assert read_evidence({"value": "pro", "text": "t"}) is None
