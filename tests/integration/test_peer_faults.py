@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,13 +17,17 @@ PAGE = ROOT / "docs" / "peers.md"
 
 @pytest.fixture
 def faults(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Import the script, and forget it and its parts afterwards."""
+    """Load the script, and forget it and its parts afterwards."""
     monkeypatch.syspath_prepend(PEERS)
-    before = set(sys.modules)
-    yield importlib.import_module("faults")
-    for name in set(sys.modules) - before:
-        if name == "faults" or name.startswith("_faults"):
-            del sys.modules[name]
+    spec = importlib.util.spec_from_file_location("peer_faults", PEERS / "faults.py")
+    assert spec is not None
+    assert spec.loader is not None
+    # Under a name of its own: a folder of the tests is called as the script is.
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield module
+    for name in [name for name in sys.modules if name.startswith(("peer_faults", "_faults"))]:
+        del sys.modules[name]
 
 
 async def counted(faults: Any, side: str, fault: str) -> dict[str, Any]:
