@@ -8,7 +8,7 @@ import shutil
 import tempfile
 import uuid
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -33,10 +33,12 @@ class GraphStores:
         base = importlib.import_module("langgraph.store.base")
         memory = importlib.import_module("langgraph.store.memory").InMemoryStore
         # The class itself has no room for attributes.
-        kind = type("InMemoryStore", (memory,), {})
+        kind: Any = type("InMemoryStore", (memory,), {})
         index = {"dims": DIMENSIONS, "embed": word_embeddings(), "fields": ["text"]}
         self.stores: dict[str, Any] = {name: kind(index=index) for name in names}
-        self._everything = lambda store: memory.batch(store, [base.SearchOp(namespace_prefix=(), limit=1000)])
+        self._everything: Callable[[Any], list[Any]] = lambda store: memory.batch(
+            store, [base.SearchOp(namespace_prefix=(), limit=1000)]
+        )
 
         def kind_of(ops: Sequence[Any]) -> Kind:
             if not all(isinstance(op, base.PutOp) for op in ops):
