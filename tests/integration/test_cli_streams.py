@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from custody_sync.cli.main import run_command
 
 COMMAND = [sys.executable, "-m", "custody_sync.cli.main"]
 WRITE = ("write", "--value", "kept", "--space", "org", "--actor", "a", "--json")
@@ -47,17 +51,26 @@ def _with(closed: str, *args: str, cwd: Path) -> subprocess.CompletedProcess[str
     return _run("sh", "-c", f'exec "$@" {closed}', "sh", *COMMAND, *args, cwd=cwd)
 
 
+def _here(*args: str, cwd: Path) -> str:
+    """Run a command in this process, whose streams are open, and return what it printed."""
+    out = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out):
+        patch.chdir(cwd)
+        # Where a process of its own keeps the witness, since none of these variables is passed on.
+        patch.delenv("CUSTODY_SYNC_WITNESS")
+        assert run_command(args) == 0
+    return out.getvalue()
+
+
 def _values(folder: Path) -> list[Any]:
-    done = _run(*COMMAND, "read", "--json", cwd=folder)
-    assert done.returncode == 0, done.stderr
-    return [fact["value"] for fact in json.loads(done.stdout)["facts"]]
+    return [fact["value"] for fact in json.loads(_here("read", "--json", cwd=folder))["facts"]]
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder with an empty ledger."""
     (tmp_path / "custody.toml").write_text('ledger = "jsonl:///custody.jsonl"\n')
-    assert _run(*COMMAND, "init", cwd=tmp_path).returncode == 0
+    _here("init", cwd=tmp_path)
     return tmp_path
 
 
@@ -83,7 +96,7 @@ def test_a_command_needs_neither_input_nor_a_place_for_remarks(folder: Path, clo
 def test_interrupting_while_a_ledger_is_opened_is_no_traceback(tmp_path: Path, kind: str) -> None:
     """Its thread ends after everything else, and closes by itself what it has opened."""
     ledger = f"{kind}:///custody.{kind}"
-    assert _run(*COMMAND, "init", "--ledger", ledger, cwd=tmp_path).returncode == 0
+    _here("init", "--ledger", ledger, cwd=tmp_path)
     done = _run(sys.executable, "-c", LATE, "read", "--ledger", ledger, "--json", cwd=tmp_path)
     assert done.returncode == 130, done.stderr
     assert done.stderr.count("\n") == 1

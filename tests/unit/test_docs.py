@@ -205,13 +205,16 @@ def test_the_adapters_tests_work_as_pasted(tmp_path: Path) -> None:
     """The files of the adapter's page pass under pytest, in both modes of pytest-asyncio."""
     paste(tmp_path, OWN)
     # The command tries all of them; where the mark and the fixture work for some they work for all.
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     for mode, rules in (("strict", RULES[:16]), ("auto", RULES[:8])):
-        options = ["-q", "-rs", "-p", "no:cacheprovider", "-o", "asyncio_default_fixture_loop_scope=function"]
+        plugins = ["-p", "no:cacheprovider", "-p", "pytest_asyncio.plugin"]
+        options = ["-q", "-rs", *plugins, "-o", "asyncio_default_fixture_loop_scope=function"]
         names = [rule.rule_id.lower().replace("-", "") for rule in rules]
         chosen = ["test_mypkg.py", "-k", " or ".join(f"test_{name}_" for name in names)]
         done = subprocess.run(
             [sys.executable, "-m", "pytest", *options, f"--asyncio-mode={mode}", *chosen],
             cwd=tmp_path,
+            env=environment,
             capture_output=True,
             text=True,
             check=False,
