@@ -25,7 +25,7 @@ from custody_sync.testing.sim.scheduling import Order
 FULL = bool(os.environ.get("CUSTODY_SYNC_FULL"))
 PARTS = 20
 CASES = list(everything() if FULL else share())
-LEAST = 100_000 if FULL else 2_000
+LEAST = 50_000 if FULL else 2_000
 """So many schedules there are at least."""
 
 

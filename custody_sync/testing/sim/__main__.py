@@ -86,7 +86,7 @@ def read_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace
         "--setting", type=Setting.read, help="with --interleave: only in this one, such as 2p1s-owing"
     )
     parser.add_argument(
-        "--switches", type=_count, help="with --interleave: the most switches; 2 of processes, 1 within one"
+        "--switches", type=_count, help="with --interleave: the most switches; the bound by default"
     )
     parser.add_argument(
         "--order", type=Schedule.read, metavar="a,N,N", help="with --interleave A:B: only this schedule"

@@ -14,8 +14,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from custody_sync.errors import CustodyError
-from custody_sync.model import REPAIR_MIN_AGE, Entry, Hit, format_instant
-from custody_sync.results import ForgetResult, WriteResult
+from custody_sync.mended import AdoptResult
+from custody_sync.model import REPAIR_MIN_AGE, Entry, Hit, Provenance, format_instant
+from custody_sync.results import Fate, ForgetResult, ForgetWhereResult, WriteResult
 from custody_sync.testing.sim.disk import LEDGER_ID, Disk
 from custody_sync.testing.sim.log import Key, Log, LogBroken
 from custody_sync.testing.sim.network import SimStore
@@ -35,6 +36,9 @@ MADE: Mapping[str, frozenset[str]] = {
         "release": "release",
         "repair": "remove repair place",
         "verify": "remove",
+        "reconcile": "remove repair place",
+        "adopt": "assert repair",
+        "backfill": "place",
     }.items()
 }
 """Which kinds of events each operation makes."""
@@ -75,6 +79,10 @@ class Call:
     """Of a verification: what it has to ask about."""
     identity: bool = False
     """Whether it was told to erase whom and what a fact is about as well."""
+    space: str | None = None
+    """Of an erasure of all of a space: which."""
+    known: frozenset[str] = frozenset()
+    """Of what is about whole spaces or stores: the facts that there were when it began."""
 
 
 @dataclass(slots=True)
@@ -114,6 +122,12 @@ class Judge:
     """Which operation's put each entry is of."""
     gone: set[Key] = field(default_factory=set)
     """Entries that their store has called gone since they were put."""
+    strangers: list[Key] = field(default_factory=list)
+    """Entries that were there before, and are nobody's of this ledger."""
+    adopted: dict[Key, str] = field(default_factory=dict)
+    """Those of them that became facts."""
+    lost: set[Key] = field(default_factory=set)
+    """Entries that their store lost by itself."""
     checks: int = 0
 
     def fail(self, invariant: str, seen: str) -> None:
@@ -148,6 +162,8 @@ class Judge:
                     )
                     salts = self.salts if name == "content" else self.identity_salts
                     salts.setdefault(event["fact_id"], []).append(salt)
+            if event["data"].get("adopted"):
+                self.adopted.update((key, event["fact_id"]) for key in self.log.fresh)
             self._check_event(event)
 
     def _take_words(self, fact_id: str, content: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
@@ -190,7 +206,7 @@ class Judge:
 
     def _check_placed(self, event: Mapping[str, Any]) -> None:
         for key in self.log.fresh:
-            held = self.stores[key[0]].holds(key[1])
+            held = self.stores[key[0]].holds(key[1]) or key in self.lost
             self.expect(held, "I1", f"event {event['seq']} records {key}, and the store does not hold it")
 
     def _check_verified(self, event: Mapping[str, Any]) -> None:
@@ -216,6 +232,7 @@ class Judge:
             self.landed[key] = self.puts
             self.put_by[key] = call
             self.gone.discard(key)
+            self.lost.discard(key)
             # What has been called gone may come back by itself; it is another sweep's work then.
             self.log.verified.discard(key)
         if 0 <= call < len(self.calls) and not again:
@@ -224,11 +241,12 @@ class Judge:
     def will_delete(self, store: SimStore, entry: Entry, call: int) -> None:
         """Check that an entry may go: recorded before, of no believed fact, and old enough for a sweep."""
         key = store.name, entry.external_id
-        held = store.snapshot().get(entry.external_id)
+        held = store.entry(entry.external_id)
         if held is None:
             return
-        self.expect(held.ledger_id == LEDGER_ID or entry.ledger_id is not None, "I3", f"{key} is not ours")
-        if held.ledger_id != LEDGER_ID:
+        ours = held.ledger_id == LEDGER_ID or (held.ledger_id is None and key in self.adopted)
+        self.expect(ours or entry.ledger_id is not None, "I3", f"{key} is not ours")
+        if not ours:
             return
         now = store.time()
         believed = key not in self.log.doubtful and all(
@@ -245,7 +263,7 @@ class Judge:
             self._check_age(self.calls[call], key, held.stored_at)
 
     def _check_age(self, call: Call, key: Key, stored_at: datetime | None) -> None:
-        if not call.operation.startswith("repair") or stored_at is None:
+        if not call.operation.startswith(("repair", "reconcile")) or stored_at is None:
             return
         cutoff = min(
             call.process.clock.now() - REPAIR_MIN_AGE,
@@ -278,25 +296,29 @@ class Judge:
         call.state = "done"
         if isinstance(result, WriteResult):
             self._check_write(call, result)
-        if isinstance(result, ForgetResult) and result.complete:
-            self.erased.add(result.fact_id)
+        if isinstance(result, AdoptResult):
+            self.acknowledged += [one.fact_id for one in result.samples if one.fact_id in self.log.effective]
+        if isinstance(result, ForgetResult | ForgetWhereResult) and result.complete:
+            gone = {result.fact_id} if isinstance(result, ForgetResult) else _forgotten(result)
+            self.erased |= gone
             if call.identity:
-                self.nameless.add(result.fact_id)
+                self.nameless |= gone
             self.check_erased(disk)
 
     def _check_write(self, call: Call, result: WriteResult) -> None:
         fact, log = result.fact, self.log
         fact_id, at = fact.fact_id, format_instant(call.process.clock.now())
         self.expect(fact_id in log.asserted, "I1", f"{fact_id} was acknowledged and is not recorded")
-        if fact_id not in log.asserted:
-            return
-        if fact_id not in log.effective:
+        # A claim promises nothing of stores, also where somebody has confirmed it by now.
+        is_claim = fact.provenance is Provenance.CLAIMED and not fact.confirmed
+        if is_claim or fact_id not in log.asserted or fact_id not in log.effective:
             return
         self.acknowledged.append(fact_id)
         explained = log.explained(fact_id, at)
         for store in self.stores if not result.duplicate and not result.waiting else ():
             held = any(
-                log.placed.get((store, external_id)) == fact_id and self.stores[store].holds(external_id)
+                log.placed.get((store, external_id)) == fact_id
+                and (self.stores[store].holds(external_id) or (store, external_id) in self.lost)
                 for external_id in result.placements.get(store, ())
             )
             self.expect(held or explained, "I1", f"{fact_id} was acknowledged and {store} does not hold it")
@@ -350,6 +372,10 @@ class Judge:
             self.expect(not left, "I6", f"the space or the subject of {fact_id} is still there")
             left = any(salt in image for salt in self.erasing.get(fact_id, ()))
             self.expect(not left, "I6", f"a salt of the identity of {fact_id} is still there")
+
+
+def _forgotten(result: ForgetWhereResult) -> set[str]:
+    return {one.fact_id for one in result.with_fate(Fate.FORGOTTEN)}
 
 
 __all__ = ["Call", "Judge", "Violation"]

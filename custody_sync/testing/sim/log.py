@@ -39,6 +39,8 @@ class Log:
     ended: set[Key] = field(default_factory=set)
     """Entries whose removal is on record, whatever came of it, and those that a `place` replaces."""
     verified: set[Key] = field(default_factory=set)
+    adopted: set[str] = field(default_factory=set)
+    """The facts that were somebody's entry before, and are in its store alone."""
     kept: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """By superseded fact: the stores whose policy keeps its entries."""
     doubtful: set[Key] = field(default_factory=set)
@@ -78,6 +80,8 @@ class Log:
         kind, fact_id, data = event["kind"], event["fact_id"], event["data"]
         if kind == "assert":
             self.asserted[fact_id] = data
+            if data.get("adopted"):
+                self.adopted.add(fact_id)
         if kind == "confirm" or (kind == "assert" and data["provenance"] != "claimed"):
             self.effective[fact_id] = event["seq"]
             self.kept[self.asserted[fact_id]["supersedes"]] = tuple(data["kept"])
@@ -154,6 +158,12 @@ class Log:
             for key, fact_id in self.placed.items()
             if key not in self.ended and (fact_id in believed or self._is_kept(key, fact_id, kept, at))
         }
+
+    def quarantined(self) -> set[Key]:
+        """Return the entries of adopted claims that wait: they stay where they were."""
+        over = self.retracted | self.forgotten
+        waiting = {one for one in self.adopted if one not in self.effective and one not in over}
+        return {key for key, fact_id in self.placed.items() if fact_id in waiting and key not in self.ended}
 
     def _is_kept(self, key: Key, fact_id: str, kept: set[str], at: str) -> bool:
         if fact_id not in kept or key[0] not in self.kept.get(fact_id, ()):

@@ -8,6 +8,7 @@ costs nothing. The same seed gives the same run.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import heapq
 import itertools
@@ -156,9 +157,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def _step(self) -> None:
         """Run one of the callbacks that are ready."""
-        if self._timers:
-            self._take_due()
         ready = self._runnable
+        if self._timers and (not ready or self._timers[0][0] <= self._now):
+            self._take_due()
         if not ready:
             raise Stuck
         entry = self._draw(ready)
@@ -175,20 +176,15 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.steps += 1
         if self.steps > self._most_steps:
             raise Endless
-        self._run(callback, args, context)
+        try:
+            context.run(callback, *args)
+        except Exception as error:
+            self.problems.append(f"{type(error).__name__} in a callback")
 
     def _draw(self, ready: list[Entry]) -> Entry:
         """Take what runs next from what is ready, which is something."""
         reach = min(len(ready), self._window)
         return ready.pop(0 if reach == 1 else int(self._chance.random() * reach))
-
-    def _run(
-        self, callback: Callable[..., object], args: tuple[Any, ...], context: contextvars.Context
-    ) -> None:
-        try:
-            context.run(callback, *args)
-        except Exception as error:
-            self.problems.append(f"{type(error).__name__} in a callback")
 
     # --- running ----------------------------------------------------------------------------
 
@@ -256,7 +252,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
                     break
                 for handle, callback, args, context in ready:
                     if not handle.cancelled():
-                        self._run(callback, args, context)
+                        with contextlib.suppress(Exception):
+                            context.run(callback, *args)
         finally:
             asyncio._set_running_loop(None)
             del self.problems[noted:]
@@ -311,7 +308,11 @@ class VirtualClock:
     def __init__(self, loop: asyncio.AbstractEventLoop, skew: float = 0.0) -> None:
         self._loop = loop
         self.skew = skew
+        self._seconds, self._shown = 0.0, START
 
     def now(self) -> datetime:
         """Return the instant that this clock shows."""
-        return START + timedelta(seconds=self._loop.time() + self.skew)
+        seconds = self._loop.time() + self.skew
+        if seconds != self._seconds:
+            self._seconds, self._shown = seconds, START + timedelta(seconds=seconds)
+        return self._shown

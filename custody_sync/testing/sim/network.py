@@ -147,6 +147,7 @@ class SimStore(MemoryStore):
         """Whether nothing reaches it."""
         self.blends_spaces = False
         """Whether a search finds entries of every space, whichever were asked for."""
+        self._read: dict[str, tuple[object, Entry]] = {}
 
     def heal(self) -> None:
         """End everything that goes wrong, but for what is on its way."""
@@ -156,6 +157,24 @@ class SimStore(MemoryStore):
     def holds(self, external_id: str) -> bool:
         """Tell whether an entry is really there."""
         return external_id in self._held
+
+    def _entry(self, held: Any) -> Entry:
+        known = self._read.get(held.external_id)
+        if known is None or known[0] is not held:
+            self._read[held.external_id] = known = held, super()._entry(held)
+        return known[1]
+
+    def entry(self, external_id: str) -> Entry | None:
+        """Return what is really there under an id."""
+        held = self._held.get(external_id)
+        return None if held is None else self._entry(held)
+
+    def lose(self, count: int) -> list[str]:
+        """Lose the newest entries with a label, behind everybody's back, and return their ids."""
+        newest = [external_id for external_id in self._held if not external_id.startswith("raw-")][-count:]
+        for external_id in newest:
+            self.drop(external_id)
+        return newest
 
     def shown(self) -> list[Entry]:
         """Return every entry that is really there or that its index still has."""

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from custody_sync.errors import InvalidInput
-from custody_sync.model import REPAIR_MIN_AGE, Provenance
-from custody_sync.testing.sim.claims import begin_claim
+from custody_sync.model import REPAIR_MIN_AGE, Provenance, format_instant
+from custody_sync.testing.sim.claims import begin_claim, begin_whole
 from custody_sync.testing.sim.judge import OWN, Call, Judge
 from custody_sync.testing.sim.log import Log
 from custody_sync.testing.sim.plan import Step
@@ -169,6 +169,43 @@ class Operations:
     async def _verify(self, step: Step, process: Process, call: Call) -> object:
         begin_claim(self._judge, call)
         return await process.custody.verify(actor=actor_of(step))
+
+    async def _reconcile(self, step: Step, process: Process, call: Call) -> object:
+        call.due = frozenset(self._log.current(format_instant(process.clock.now())))
+        return await process.custody.reconcile(
+            actor=actor_of(step),
+            fix="all" if step.pick % 3 else (),
+            max_removals=1000,
+            max_puts=1000,
+        )
+
+    async def _backfill(self, step: Step, process: Process, call: Call) -> object:
+        begin_whole(self._judge, call)
+        return await process.custody.backfill(self._store(step), actor=actor_of(step), dry_run=False)
+
+    # --- whole spaces and stores ------------------------------------------------------------
+
+    async def _adopt(self, step: Step, process: Process, call: Call) -> object:
+        return await process.custody.adopt(
+            self._store(step),
+            actor=actor_of(step),
+            space=self._named("user", step) if step.pick % 3 == 0 else "org",
+            provenance=Provenance.ATTESTED if step.pick % 2 else Provenance.CLAIMED,
+            dry_run=False,
+        )
+
+    async def _forget_where(self, step: Step, process: Process, call: Call) -> object:
+        known = sorted({"org", *self._judge.spaces.values()})
+        space = known[-1 - step.pick % len(known)]
+        begin_whole(self._judge, call, space)
+        identity = call.identity = step.pick % 3 == 0
+        return await process.custody.forget_where(
+            space=space, actor=actor_of(step), reason="asked", identity=identity
+        )
+
+    def _store(self, step: Step) -> str:
+        names = sorted(self._judge.stores)
+        return names[step.pick % len(names)]
 
     # --- reading ----------------------------------------------------------------------------
 

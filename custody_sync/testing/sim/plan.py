@@ -36,11 +36,26 @@ CHOICES: Mapping[str, int] = {
     "verify": 3,
     "expire": 2,
     "recall": 9,
+    "reconcile": 6,
+    "adopt": 6,
+    "backfill": 4,
+    "forget_where": 5,
 }
 """Operations, and how often each is drawn."""
-POINTS = tuple(point for point in FaultPoint if not point.value.startswith("reconcile."))
-"""Where a process may die; no operation of a run compares whole stores."""
-RACES = ("supersede", "supersede", "retract", "forget", "hold", "confirm", "repair", "write_keyed", "recall")
+POINTS = tuple(FaultPoint)
+"""Where a process may die."""
+RACES = (
+    "supersede",
+    "supersede",
+    "retract",
+    "forget",
+    "hold",
+    "confirm",
+    "repair",
+    "write_keyed",
+    "recall",
+    "reconcile",
+)
 """What is drawn as the second of two that run at once on one fact."""
 GAPS = (0.0, 0.0, 0.0, 0.5, 20.0, 61.0, 301.0, 599.0, 661.0)
 LIES = (
@@ -51,6 +66,7 @@ LIES = (
     "short_listing",
     "breaking_listing",
     "pending",
+    "lost_entries",
 )
 OPERATIONS = (
     "put",
@@ -63,6 +79,7 @@ OPERATIONS = (
     "verify_deleted",
     "list_entries",
     "search",
+    "relabel",
 )
 
 

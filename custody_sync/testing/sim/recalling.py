@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 
 from custody_sync.model import Hit, format_instant
 from custody_sync.recalled import RecallResult, RecallStatus
 from custody_sync.testing.sim.disk import LEDGER_ID
 from custody_sync.testing.sim.judge import Call, Judge
-from custody_sync.testing.sim.log import Log
+from custody_sync.testing.sim.log import Key, Log
 
 Pair = tuple[str, str]
 """A fact, and the entry that led to it."""
@@ -24,7 +24,7 @@ def check_recall(judge: Judge, call: Call, result: RecallResult, k: int, spaces:
         if spaces is None or judge.spaces[fact_id] in spaces
     }
     answers = [rows for rows in _joined(judge.served.get(call.number, [])) if len(rows) == result.seen]
-    expected = [_led_to(log, believed, rows) for rows in answers]
+    expected = [_led_to(log, judge.adopted, believed, rows) for rows in answers]
     said = [(hit.fact_id, hit.external_id) for hit in result.hits]
     led = next((pairs for pairs in expected if pairs[:k] == said), None)
     judge.expect(
@@ -71,13 +71,19 @@ def _joined(answers: Sequence[Sequence[Hit]]) -> Iterator[list[Hit]]:
         yield joined
 
 
-def _led_to(log: Log, believed: set[str], rows: Sequence[Hit]) -> list[Pair]:
-    """Return the believed link of the chain of every entry of ours, in order, each once."""
+def _led_to(log: Log, adopted: Mapping[Key, str], believed: set[str], rows: Sequence[Hit]) -> list[Pair]:
+    """Return the believed link of the chain of every entry of ours, in order, each once.
+
+    An entry that was adopted is ours with or without a label.
+    """
     by_root = {log.root(fact_id): fact_id for fact_id in believed}
     found: dict[str, str] = {}
     for entry in (hit.entry for hit in rows):
-        if entry.ledger_id == LEDGER_ID and entry.fact_id in log.asserted:
-            fact_id = by_root.get(log.root(entry.fact_id))
+        leads_to = entry.fact_id if entry.ledger_id == LEDGER_ID else None
+        if entry.ledger_id is None:
+            leads_to = adopted.get((entry.store, entry.external_id))
+        if leads_to in log.asserted:
+            fact_id = by_root.get(log.root(leads_to))
             if fact_id is not None:
                 found.setdefault(fact_id, entry.external_id)
     return list(found.items())

@@ -24,10 +24,10 @@ from custody_sync.testing.sim.scheduling import Schedule, Turn, other
 BOUND = {1: 1, 2: 2}
 """By number of processes: how many switches there are at most in all schedules.
 
-Within one process every callback is a place to switch at, and between two only what they can notice.
+Within one process every callback is a place to switch at, between two only what they can notice.
 """
 APART = (Setting(owing=True), Setting(owing=True, claim=True))
-TOGETHER = frozenset({"write_keyed", "supersede", "retract", "forget", "confirm", "hold"})
+TOGETHER = frozenset({"write_keyed", "supersede", "forget", "hold"})
 """What the share tries within one process as well."""
 
 Case = tuple[Pair, Setting, int]

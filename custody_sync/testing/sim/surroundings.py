@@ -92,7 +92,7 @@ class Surroundings:
     def _settle_strangers(self) -> None:
         """Put entries of somebody else into every store: one without a label, one of another ledger."""
         for store in self.stores:
-            store.put_raw("acct:1 plan: somebody's own")
+            ids = [store.put_raw(f"acct:1 plan: somebody's own in {store.name}")]
             label = Label(
                 ledger_id=STRANGER,
                 fact_id=STRANGER,
@@ -103,7 +103,8 @@ class Surroundings:
                 provenance=Provenance.ATTESTED,
                 valid_from=self.clock.now(),
             )
-            store.put_raw("acct:1 plan: another ledger's", label.to_metadata())
+            ids.append(store.put_raw("acct:1 plan: another ledger's", label.to_metadata()))
+            self.judge.strangers += [(store.name, external_id) for external_id in ids]
 
     def restart(self, index: int) -> Process:
         """Begin another process in the place of a dead one."""
@@ -158,7 +159,15 @@ class Surroundings:
             self.disk.away = True
             self.network.later(fault.number, lambda: setattr(self.disk, "away", False))
         else:
+            self._lie(store, fault)
+
+    def _lie(self, store: SimStore, fault: Fault) -> None:
+        if fault.kind != "lost_entries":
             _lie(store, fault)
+            return
+        for external_id in store.lose(int(fault.number)):
+            self.judge.lost.add((store.name, external_id))
+            self.say(f"{store.name} loses {external_id}")
 
     def cancel_after(self, task: asyncio.Task[None], steps: int) -> None:
         """Let a caller give up after so many steps of the run."""
