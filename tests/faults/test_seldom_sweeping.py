@@ -183,8 +183,8 @@ async def test_what_cannot_be_recorded_as_found_is_not_touched(desk: Desk) -> No
     loose = await desk.orphan("memories", fact_id=fact_id)
     desk.fail_next(FaultPoint.BEFORE_COMMIT, errors.LedgerFull(name="sqlite"), skip=1, times=20)
     result = await desk.forget(fact_id)
-    said = {removal.external_id: removal.detail for removal in result.removals}
-    assert said[loose] == "not recorded, so not touched (ledger_full)"
+    said = {removal.external_id: (removal.outcome.value, removal.detail) for removal in result.removals}
+    assert said[loose] == ("failed", "not recorded, so not touched (ledger_full)")
     assert desk.held_of(fact_id) == {"memories": [loose]}
 
 

@@ -19,7 +19,7 @@ from custody_sync.model import Entry, Fact, Label, Provenance, Standing
 from custody_sync.placing import Put
 from custody_sync.recording import Recorder, Unrecorded
 from custody_sync.removal import Patience
-from custody_sync.testing import FOREVER, MemoryStore
+from custody_sync.testing import MemoryStore
 from custody_sync.throttling import Pace
 
 
@@ -319,12 +319,15 @@ async def test_one_fact_that_fails_does_not_end_a_run(desk: Desk) -> None:
     assert report.stopped is None
 
 
-async def test_patience_for_one_question_asks_once(tmp_path: Path) -> None:
-    """What is shown then is still indexed; nobody waits."""
-    async with open_desk(tmp_path, patience=Patience(questions=1)) as desk:
+@pytest.mark.parametrize(("questions", "outcome"), [(1, "still_indexed"), (2, "verified")])
+async def test_a_store_is_asked_as_often_as_patience_says(
+    tmp_path: Path, questions: int, outcome: str
+) -> None:
+    """What is shown at the last question is still indexed; nobody waits for more."""
+    async with open_desk(tmp_path, patience=Patience(questions=questions)) as desk:
         fact_id = await desk.written(provenance=Provenance.ATTESTED)
-        desk.stores["memories"].faults.index_lag = FOREVER
+        desk.stores["memories"].faults.index_lag = 1
         result = await desk.retract(fact_id)
         outcomes = {removal.store: removal.outcome.value for removal in result.removals}
-        assert outcomes == {"memories": "still_indexed", "agent": "verified"}
-        assert desk.stores["memories"].calls["verify_deleted"] == 1
+        assert outcomes == {"memories": outcome, "agent": "verified"}
+        assert desk.stores["memories"].calls["verify_deleted"] == questions
