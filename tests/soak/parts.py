@@ -10,12 +10,14 @@ from pathlib import Path
 
 from custody_sync.testing.sim.pairs import PAIRS
 from custody_sync.testing.sim.schedules import BOUND
-from soak.reading import read_executions, read_kills, read_mutants, read_simulator, read_tests
+from soak.reading import read_executions, read_kills, read_matrix, read_mutants, read_simulator, read_tests
 from soak.records import Part, Round
 
 ROOT = Path(__file__).parents[2]
 SEEDS_A_ROUND = 500
 FUZZ_TIMES = "2"
+STORAGES = ("sqlite", "jsonl", "postgres")
+DOUBLE_FAULTS = "200"
 KILLS, HISTORIES = "52", "1"
 SEEDS_APART = 1000
 """Between the first seeds of two rounds: each round takes a few from there on."""
@@ -104,6 +106,27 @@ def crash_matrix_rounds(start: int) -> Iterator[Round]:
     yield _tests(start, "tests/faults/test_crash_matrix.py", CUSTODY_SYNC_FULL="1")
 
 
+def matrix_rounds(start: int) -> Iterator[Round]:
+    """Yield the matrix of faults in its full size, a storage at a time."""
+    for storage in STORAGES:
+        yield _tests(
+            start,
+            "-s",
+            "tests/faults/test_matrix.py",
+            "-k",
+            f"mends and {storage}",
+            CUSTODY_SYNC_FULL="1",
+            CUSTODY_SYNC_MATRIX_REPORT="/dev/stdout",
+        )
+
+
+def double_faults_rounds(start: int) -> Iterator[Round]:
+    """Yield a fault and another one while the first is repaired, drawn from a seed of its own each time."""
+    for seed in itertools.count(start):
+        told = {"CUSTODY_SYNC_SEED": str(seed), "CUSTODY_SYNC_COUNT": DOUBLE_FAULTS}
+        yield _tests(seed, "-s", "tests/faults/test_matrix_double.py", **told)
+
+
 def full_size_rounds(start: int) -> Iterator[Round]:
     """Yield, in full size, every test that CI runs in a smaller one, but for those that have a part here."""
     asks = [path for path in ROOT.glob("tests/*/*.py") if "CUSTODY_SYNC_FULL" in path.read_text()]
@@ -156,7 +179,7 @@ PARTS = (
     Part(
         name="fuzz",
         title="every reader, with what a new seed breaks",
-        share=0.1,
+        share=0.05,
         rounds=fuzz_rounds,
         read=read_executions,
         side_by_side=True,
@@ -169,9 +192,26 @@ PARTS = (
         read=read_kills,
     ),
     Part(
+        name="double-faults",
+        title="a fault at any passage of any place, and another one while the first is repaired",
+        share=0.1,
+        rounds=double_faults_rounds,
+        read=read_matrix,
+        side_by_side=True,
+    ),
+    Part(
+        name="matrix",
+        title="every fault at every passage of every place, over three storages and one to three stores",
+        share=0.1,
+        rounds=matrix_rounds,
+        read=read_matrix,
+        side_by_side=True,
+        is_whole=True,
+    ),
+    Part(
         name="crash-matrix",
         title="processes killed at every passage of every fault point",
-        share=0.1,
+        share=0.05,
         rounds=crash_matrix_rounds,
         read=read_kills,
         is_whole=True,
@@ -179,7 +219,7 @@ PARTS = (
     Part(
         name="full-size",
         title="tests that CI runs in a smaller size, in their full one",
-        share=0.1,
+        share=0.05,
         rounds=full_size_rounds,
         read=read_tests,
         is_whole=True,
@@ -187,7 +227,7 @@ PARTS = (
     Part(
         name="mutants",
         title="the rules, the coordinator, removal and the sweep, changed in one place each",
-        share=0.1,
+        share=0.05,
         rounds=mutants_rounds,
         read=read_mutants,
         is_whole=True,

@@ -17,6 +17,8 @@ _RERUN = re.compile(r"(seed \d+\b.*); run it again: (.+)$", re.MULTILINE)
 _EXECUTIONS = re.compile(r'\{"test": .*\}$', re.MULTILINE)
 _MUTANTS = re.compile(r"^\w+: (\d+) mutants, (\d+) killed \(.*?\), (\d+) explained", re.MULTILINE)
 _LIVING = re.compile(r"^  (\S.*)\n    - (.*)\n    \+ (.*)$", re.MULTILINE)
+_CASES = re.compile(r'\{"storage": .*\}$', re.MULTILINE)
+_DOUBLE = re.compile(r"double faults: (\d+) from seed")
 _AGAIN = re.compile(r"^again: (.+)$", re.MULTILINE)
 _SUMMARY = re.compile(r"^=*\s*(\d+ \w+.*) in [\d.]+s\b.*$", re.MULTILINE)
 _TEST_COUNT = re.compile(r"(\d+) (passed|failed|error|skipped|xfailed)")
@@ -65,6 +67,16 @@ def read_executions(output: str, ran: Round) -> Seen:
     """Count how often the body of a fuzzed test was executed, from the lines that each test reports."""
     lines = [json.loads(line) for line in _EXECUTIONS.findall(output)]
     counts = {"executions": sum(line["executions"] for line in lines), "fuzzed tests": len(lines)}
+    return Seen(counts=counts, failures=read_tests(output, ran).failures)
+
+
+def read_matrix(output: str, ran: Round) -> Seen:
+    """Count single faults from the lines that each operation reports, and double ones from the test's own."""
+    counts: Counter[str] = Counter()
+    for line in map(json.loads, _CASES.findall(output)):
+        counts["single faults"] += sum(line["cases"].values())
+    for number in _DOUBLE.findall(output):
+        counts["double faults"] += int(number)
     return Seen(counts=counts, failures=read_tests(output, ran).failures)
 
 

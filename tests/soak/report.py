@@ -182,6 +182,8 @@ WORTH_LISTING = frozenset(
     {
         "seeds",
         "schedules",
+        "single faults",
+        "double faults",
         "executions",
         "random kills",
         "kills at fault points",

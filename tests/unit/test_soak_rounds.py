@@ -17,7 +17,7 @@ from fix_report import report, report_kills
 from mutants.__main__ import Counts, tell
 from mutants.making import Change
 from soak.processes import Process, hear_interrupts
-from soak.reading import read_executions, read_kills, read_mutants, read_simulator, read_tests
+from soak.reading import read_executions, read_kills, read_matrix, read_mutants, read_simulator, read_tests
 from soak.records import Failure, Round
 
 from custody_sync.testing.sim.__main__ import main as simulate
@@ -125,6 +125,18 @@ def test_what_fuzzed_tests_report_is_read() -> None:
     assert seen.failures[0].command == (
         "CUSTODY_SYNC_FUZZ_SEED=9 python -m pytest tests/unit/test_fuzz_it.py::test_it"
     )
+
+
+def test_what_the_matrix_reports_is_read() -> None:
+    """Cases are added up over operations and kinds, and double faults by their own line."""
+    lines = [
+        '.{"storage": "sqlite", "operation": "write", "stores": 1, "cases": {"dies": 9, "away": 3}}',
+        '{"storage": "sqlite", "operation": "hold", "stores": 1, "cases": {"dies": 4}}',
+        "double faults: 200 from seed 7, 0 failed",
+    ]
+    seen = read_matrix("\n".join(lines), Round(arguments=()))
+    assert seen.counts == {"single faults": 16, "double faults": 200}
+    assert seen.failures == ()
 
 
 def test_what_became_of_mutants_is_read(capsys: pytest.CaptureFixture[str]) -> None:
