@@ -21,7 +21,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from fix_books import JsonlBook, Row, SqliteBook
+from fix_books import Book, JsonlBook, Row, SqliteBook
 from fix_history_log import draft_of, logged
 from fix_lying_disk import (
     SOURCE,
@@ -49,7 +49,7 @@ CHILD = SOURCE.with_name("lying_disk_child.py")
 FULL = bool(os.environ.get("CUSTODY_SYNC_FULL"))
 CASES = int(os.environ.get("CUSTODY_SYNC_DISKS", "400" if FULL else "24"))
 SEED = os.environ.get("CUSTODY_SYNC_KILL_SEED", "0")
-EMBEDDED = {"sqlite": SqliteBook, "jsonl": JsonlBook}
+EMBEDDED: dict[str, Callable[[Path], Book]] = {"sqlite": SqliteBook, "jsonl": JsonlBook}
 LATER = timedelta(minutes=20)
 
 

@@ -177,7 +177,8 @@ async def test_a_full_disk_refuses_each_path_by_name_and_loses_nothing(small: Sm
     async with open_on(small.url) as desk:
         paths = await Paths.prepare(desk)
         small.fill()
-        kept, error = [], None
+        kept: list[str] = []
+        error: CustodyError | None = None
         while error is None:
             assert len(kept) < 500, "the disk does not fill"
             fact_id = desk.runtime.ids.fact_id(desk.clock.now())
