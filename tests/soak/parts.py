@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 SEEDS_A_ROUND = 500
 FUZZ_TIMES = "2"
 STORAGES = ("sqlite", "jsonl", "postgres")
-DOUBLE_FAULTS = "200"
+DOUBLE_FAULTS = "100"
 KILLS, HISTORIES = "52", "1"
 SEEDS_APART = 1000
 """Between the first seeds of two rounds: each round takes a few from there on."""
