@@ -5,7 +5,7 @@ where it stopped: a mutant that was killed stays so while its function is the sa
 as soon as anything has changed. `--fresh` forgets all that.
 
 The counts are told as JSON in the file that CUSTODY_SYNC_MUTANTS_REPORT names. It fails on a survivor that
-`survivors.toml` does not explain.
+`survivors.toml` does not explain, but for targets whose survivors nobody has gone through yet (`is_open`).
 """
 
 from __future__ import annotations
@@ -151,7 +151,8 @@ def main(arguments: Sequence[str]) -> int:
         found[name] = try_target(name, targets[name], children=given.children)
         tell(name, found[name])
         report(found)
-    return int(any(counts.unexplained for counts in found.values()))
+    closed = [counts for name, counts in found.items() if not targets[name].get("is_open")]
+    return int(any(counts.unexplained for counts in closed))
 
 
 if __name__ == "__main__":

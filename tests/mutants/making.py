@@ -16,7 +16,7 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -30,6 +30,8 @@ class Target(TypedDict):
 
     modules: list[str]
     tests: list[str]
+    is_open: NotRequired[bool]
+    """Nobody has gone through its survivors yet: they are shown and counted, and fail nothing."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
