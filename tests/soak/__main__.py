@@ -71,7 +71,7 @@ def outline(parts: Sequence[Part]) -> str:
     for part in parts:
         lines.append(f"  {part.share / whole:4.0%}  {part.name:18}{part.title}")
     lines += ["", "Whole runs of the tests may take longer while other parts keep their shares; time that is"]
-    lines += ["left goes to the parts that can go on. An hour on two idle cores is enough for all of it."]
+    lines += ["left goes to the parts that can go on. What was cut short or not run is said to be so."]
     return "\n".join(lines)
 
 

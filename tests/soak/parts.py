@@ -10,7 +10,15 @@ from pathlib import Path
 
 from custody_sync.testing.sim.pairs import PAIRS
 from custody_sync.testing.sim.schedules import BOUND
-from soak.reading import read_executions, read_kills, read_matrix, read_mutants, read_simulator, read_tests
+from soak.reading import (
+    STILL_OPEN,
+    read_executions,
+    read_kills,
+    read_matrix,
+    read_mutants,
+    read_simulator,
+    read_tests,
+)
 from soak.records import Part, Round
 
 ROOT = Path(__file__).parents[2]
@@ -140,11 +148,10 @@ def full_size_rounds(start: int) -> Iterator[Round]:
 def mutants_rounds(start: int) -> Iterator[Round]:
     """Yield the mutants of each target; those whose end is known from an earlier run are not tried again."""
     targets = tomllib.loads((ROOT / "tests" / "mutants" / "targets.toml").read_text())
-    for name in targets:
-        children = f"--children={cores()}"
-        yield Round(
-            arguments=("-m", "mutants", children, name), environment={"PYTHONPATH": "tests"}, about=name
-        )
+    for name, target in targets.items():
+        about = f"{name}, {STILL_OPEN}" if target.get("is_open") else name
+        arguments = ("-m", "mutants", f"--children={cores()}", name)
+        yield Round(arguments=arguments, environment={"PYTHONPATH": "tests"}, about=about)
 
 
 def tests_rounds(start: int) -> Iterator[Round]:

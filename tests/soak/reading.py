@@ -8,6 +8,8 @@ from collections import Counter
 
 from soak.records import Failure, Round, Seen, shell_line
 
+STILL_OPEN = "whose survivors are still to be gone through"
+"""What is said of a target of mutants whose survivors are shown and fail nothing."""
 _TALLY = re.compile(r"^([\d,]+ (?:seeds|cases), .*)$", re.MULTILINE)
 _COUNT = re.compile(r"([\d,]+) ([a-z][a-z ]*)")
 _KILLS = re.compile(r"^(kills|histories) over \w+: (.+)$", re.MULTILINE)
@@ -15,7 +17,7 @@ _MATRIX = re.compile(r"^crash matrix: (\d+) kills", re.MULTILINE)
 _NAMED_COUNT = re.compile(r"([a-z][a-z ]*) (\d+)")
 _RERUN = re.compile(r"(seed \d+\b.*); run it again: (.+)$", re.MULTILINE)
 _EXECUTIONS = re.compile(r'\{"test": .*\}$', re.MULTILINE)
-_MUTANTS = re.compile(r"^\w+: (\d+) mutants, (\d+) killed \(.*?\), (\d+) explained", re.MULTILINE)
+_MUTANTS = re.compile(r"^\w+: (\d+) mutants, (\d+) killed \(.*?\), (\d+) explained, (\d+) not", re.MULTILINE)
 _LIVING = re.compile(r"^  (\S.*)\n    - (.*)\n    \+ (.*)$", re.MULTILINE)
 _CASES = re.compile(r'\{"storage": .*\}$', re.MULTILINE)
 _DOUBLE = re.compile(r"double faults: (\d+) from seed")
@@ -81,10 +83,13 @@ def read_matrix(output: str, ran: Round) -> Seen:
 
 
 def read_mutants(output: str, ran: Round) -> Seen:
-    """Count mutants and what became of them; one that no test notices and nobody explains is a failure."""
+    """Count mutants and what became of them; one that nobody notices or explains fails a finished target."""
     counts: Counter[str] = Counter()
-    for made, killed, explained in _MUTANTS.findall(output):
-        counts.update({"mutants": int(made), "mutants killed": int(killed), "explained": int(explained)})
+    for made, killed, explained, rest in _MUTANTS.findall(output):
+        counts.update({"mutants": int(made), "mutants killed": int(killed)})
+        counts.update({"explained": int(explained), "not explained": int(rest)})
+    if ran.about.endswith(STILL_OPEN):
+        return Seen(counts=counts)
     living = [
         Failure(what=f"in {function} nobody notices {after!r} for {before!r}", command=ran.command)
         for function, before, after in _LIVING.findall(output)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,15 @@ from fix_report import report, report_kills
 from mutants.__main__ import Counts, tell
 from mutants.making import Change
 from soak.processes import Process, hear_interrupts
-from soak.reading import read_executions, read_kills, read_matrix, read_mutants, read_simulator, read_tests
+from soak.reading import (
+    STILL_OPEN,
+    read_executions,
+    read_kills,
+    read_matrix,
+    read_mutants,
+    read_simulator,
+    read_tests,
+)
 from soak.records import Failure, Round
 
 from custody_sync.testing.sim.__main__ import main as simulate
@@ -145,10 +154,12 @@ def test_what_became_of_mutants_is_read(capsys: pytest.CaptureFixture[str]) -> N
     tell("rules", Counts(mutants=50, killed=47, explained=2, unexplained=[change], seconds=3.5))
     tell("sweep", Counts(mutants=30, killed=30))
     ran = Round(arguments=("-m", "mutants", "rules"), environment={"PYTHONPATH": "tests"})
-    seen = read_mutants(capsys.readouterr().out, ran)
-    assert seen.counts == {"mutants": 80, "mutants killed": 77, "explained": 2}
+    output = capsys.readouterr().out
+    seen = read_mutants(output, ran)
+    assert seen.counts == {"mutants": 80, "mutants killed": 77, "explained": 2, "not explained": 1}
     said = "in rules.hold nobody notices 'return not held' for 'return held'"
     assert seen.failures == (Failure(what=said, command="PYTHONPATH=tests python -m mutants rules"),)
+    assert read_mutants(output, replace(ran, about=f"rules, {STILL_OPEN}")).failures == ()
 
 
 # --- processes --------------------------------------------------------------------------------
