@@ -101,8 +101,10 @@ def mutate(folder: Path, module: str) -> dict[str, str]:
     source = (ROOT / module).read_text()
     digest = hashlib.sha256(source.encode()).hexdigest()
     known = folder / "made" / f"{module}.json"
-    if known.exists() and (made := json.loads(known.read_text()))["digest"] == digest:
-        return dict(made["mutants"])
+    if known.exists() and (folder / module).exists():
+        made = json.loads(known.read_text())
+        if made["digest"] == digest:
+            return dict(made["mutants"])
     mutated = mutate_file_contents(module, source)
     dotted = module.removesuffix(".py").replace("/", ".")
     mutants = {
