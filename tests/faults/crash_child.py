@@ -19,6 +19,7 @@ from datetime import timedelta
 from typing import Any
 
 import psycopg
+from fix_books import bytes_of
 from fix_world import EMBED, ShiftedClock, World, open_world
 
 from custody_sync import AsyncCoordinator, Ledger
@@ -78,7 +79,7 @@ class Victim:
         """Say which of the secrets stand in which files now, before closing the ledger cleans anything up."""
         folders = {path.parent for path in self.ledger.files}
         files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
-        images = {path.name: path.read_bytes() for path in files}
+        images = {path.name: bytes_of(path) for path in files}
         secrets = order.get("secrets", ())
         self.tell({"residue": [[s, name] for s in secrets for name in images if s.encode() in images[name]]})
 
