@@ -239,7 +239,8 @@ class Server:
 
     async def bury(self, ledger: Ledger) -> None:
         """Wait until the server has seen the last of the process."""
-        with contextlib.suppress(Crash, psycopg.Error):
+        # Closing waits for what the dead process had under way, which was cancelled with it.
+        with contextlib.suppress(Crash, psycopg.Error, asyncio.CancelledError):
             await self._dead.close()
         for _ in range(TRIES):
             if not self._cut or self._admin.execute(BACKENDS, (self._cut,)).fetchone() == (0,):
