@@ -209,6 +209,12 @@ async def reconcile(w: World) -> Any:
     return await w.custody.reconcile(actor=ACTOR, fix="all", max_removals=100, max_puts=100)
 
 
+async def reconcile_to_the_end(w: World) -> Any:
+    """Mend whatever differs; what was put into a store that cannot be asked for it, only another run sees."""
+    result = await reconcile(w)
+    return result if result.complete else await reconcile(w)
+
+
 async def adopt(w: World) -> Any:
     """Make facts of what is to be adopted."""
     return await w.custody.adopt(
@@ -303,7 +309,7 @@ OPERATIONS = {
         Operation(
             prepare=mess, act=repair, erases=(SECRET,), ends=("tip", "secret"), always=True, sweeps=True
         ),
-        Operation(prepare=drift, act=reconcile, again=reconcile, sweeps=True),
+        Operation(prepare=drift, act=reconcile, again=reconcile_to_the_end, sweeps=True),
         Operation(prepare=unlabelled, act=adopt, again=adopt_and_fill, sweeps=True),
         Operation(prepare=lacking, act=backfill, again=backfill, sweeps=True),
         Operation(prepare=removed, act=verify),
