@@ -210,7 +210,7 @@ class AsyncCoordinator(AsyncMending):
                 raise
             return await self._writer.as_written(again.earlier, left=duplicate.fields.get("left", ()))
         except RepairedId as repaired:
-            if repaired.fields.get("left"):
+            if repaired.fields["fact_id"] != reserved.fact_id or repaired.fields.get("left"):
                 raise
             # A sweep took what an earlier try had left, and the id with it: the key has another one.
             return await self._write_once(request, key, now)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -114,7 +115,11 @@ def _check_target(path: os.PathLike[str] | str, ledger: Ledger) -> None:
 
 def _private(path: str, flags: int) -> int:
     """Open a file that is made for its owner alone, whatever the umask: ids and scopes may name people."""
-    return os.open(path, flags, 0o600)
+    handle = os.open(path, flags, 0o600)
+    if stat.S_ISREG(os.fstat(handle).st_mode):
+        # An older plan, or an empty file, has the mode that it was made with.
+        os.fchmod(handle, 0o600)
+    return handle
 
 
 def _check_path(field: str, path: os.PathLike[str] | str) -> None:

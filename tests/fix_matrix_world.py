@@ -218,7 +218,7 @@ class World:
     def state(self) -> tuple[Any, ...]:
         """Return all that the next process, and the judge, can know of what happened so far."""
         stores = [(tuple(sorted(s.snapshot().items())), tuple(sorted(s.gone))) for s in self.stores]
-        return self.disk.state(), repr(stores), frozenset(self.acknowledged)
+        return self.disk.state(), repr(stores), frozenset(self.acknowledged), tuple(self.trap.hasty)
 
     async def call_error(self, call: Awaitable[Any]) -> BaseException | None:
         """Return what a call raises; a death goes on."""

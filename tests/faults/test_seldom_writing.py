@@ -209,6 +209,16 @@ async def test_a_keyed_write_that_left_something_does_not_go_on_under_another_id
     assert failed.fields["left"] == ["agent"]
 
 
+async def test_a_key_does_not_hide_that_the_predecessor_was_repaired(desk: Desk) -> None:
+    """The id of another orphan is no reason to try again: with a key and without one the error names it."""
+    lost = desk.runtime.ids.fact_id(desk.clock.now())
+    claim = Repair(event_id=desk.runtime.ids.event_id(), fact_id=lost, actor="ops")
+    await desk.ledger.append(claim)
+    for key in (None, "k"):
+        failed = await error_of(desk.write(supersedes=lost, idempotency_key=key), errors.RepairedId)
+        assert failed.fields["fact_id"] == lost
+
+
 async def test_a_keyed_write_whose_id_a_sweep_took_goes_on_under_another_one(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
