@@ -111,18 +111,17 @@ class BareMem0:
         self._mem0 = Mem0Memory(wire)
 
     async def put(self, step: Step) -> bool:
-        """Add a memory verbatim."""
-        metadata = {"key": step.key}
-        self._mem0.memory.add(step.text, user_id=step.person, metadata=metadata, infer=False)
-        return True
+        """Look under the key first, as a caller does who may have to do it again."""
+        return await self.correct(step)
 
     async def correct(self, step: Step) -> bool:
-        """Update what is found under the key; where nothing is, add it."""
+        """Update what is found under the key; where nothing is, add it verbatim."""
         found = self._found(step)
-        if not found:
-            return await self.put(step)
         for memory_id in found:
             self._mem0.memory.update(memory_id, text=step.text)
+        if not found:
+            metadata = {"key": step.key}
+            self._mem0.memory.add(step.text, user_id=step.person, metadata=metadata, infer=False)
         return True
 
     async def delete(self, step: Step) -> bool:

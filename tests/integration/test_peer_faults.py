@@ -75,6 +75,12 @@ async def test_mem0_takes_its_stores_word_for_one_memory(faults: Any, mem0: Any)
     assert (theirs["runs"], theirs["lied"], theirs["after"]) == (3, 1, {"kept": 1})
 
 
+async def test_mem0_has_nothing_twice_when_a_put_is_done_again(faults: Any, mem0: Any) -> None:
+    """Whoever does a put again looks under the key first, with Mem0 alone as under custody-sync."""
+    theirs = await counted(faults, "mem0", "reply lost")
+    assert (theirs["runs"], theirs["after"]) == (10, {})
+
+
 async def test_the_judge_finds_custody_wrong_where_it_is(
     faults: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
