@@ -1,11 +1,14 @@
 """Change one thing of the code at a time and see whether a test notices; what none notices is explained.
 
 `make mutants` does so for every target of `targets.toml`, `make mutants TARGETS=rules` for one. It goes on
-where it stopped: a mutant that was killed stays so while its function is the same, another one is tried again
-as soon as anything has changed. `--fresh` forgets all that.
+where it stopped: a mutant that was killed stays so while its function and the file of the test that killed it
+are the same, another one is tried again as soon as anything has changed, and one whose trying was ended from
+outside, or went wrong itself, in any case. It says how many were tried now and how many are known already.
+`--fresh` forgets all that.
 
 The counts are told as JSON in the file that CUSTODY_SYNC_MUTANTS_REPORT names. It fails on a survivor that
-`survivors.toml` does not explain, but for targets whose survivors nobody has gone through yet (`is_open`).
+`survivors.toml` does not explain and on what could not be tried, but for targets whose survivors nobody has
+gone through yet (`is_open`).
 """
 
 from __future__ import annotations
@@ -21,7 +24,19 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from mutants.making import HERE, ROOT, WORK, Change, Target, changes_of, digest_of, forget, make, read_targets
+from mutants.making import (
+    HERE,
+    ROOT,
+    WORK,
+    Change,
+    Target,
+    changes_of,
+    digest_of,
+    digest_of_test,
+    forget,
+    make,
+    read_targets,
+)
 
 WITHOUT = ("randomly", "cacheprovider", "xdist")
 OPTIONS = (
@@ -31,7 +46,7 @@ OPTIONS = (
     "mutants.trying",
     *(part for name in WITHOUT for part in ("-p", f"no:{name}")),
 )
-DEAD, LIVING = ("killed", "endless"), ("alive", "untested")
+OF_A_TEST, OF_THE_TREE, LIVING = "killed", ("endless", "alive", "untested"), ("alive", "untested")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,6 +55,15 @@ class Counts:
 
     mutants: int
     killed: int = 0
+    """Those that a test has noticed, which is named."""
+    endless: int = 0
+    """Those that used up all the time of a processor that they were allowed."""
+    not_tried: int = 0
+    """Those whose trying was ended from outside, or went wrong itself."""
+    tried: int = 0
+    """Those whose end was found in this run."""
+    known: int = 0
+    """Those whose end is known from an earlier run."""
     explained: int = 0
     unexplained: list[Change] = field(default_factory=list)
     seconds: float = 0.0
@@ -62,14 +86,24 @@ def read_explained() -> dict[Change, str]:
 
 
 def read_ends(path: Path, mutants: dict[str, str], tree: str) -> dict[str, str]:
-    """Return the mutants whose end is known: a survivor's only as long as nothing has changed."""
+    """Return the mutants whose end is known.
+
+    That of one that a test killed is as long as the file of that test is the same, that of any other one only
+    as long as nothing at all has changed.
+    """
     ends: dict[str, str] = {}
     for line in path.read_text().splitlines() if path.exists() else ():
         one = json.loads(line)
-        same = one["function"] == mutants.get(one["key"])
-        if same and (one["end"] in DEAD or one["tree"] == tree):
+        if one["function"] == mutants.get(one["key"]) and is_still_so(one, path.parent, tree):
             ends[one["key"]] = one["end"]
     return ends
+
+
+def is_still_so(one: dict[str, str], folder: Path, tree: str) -> bool:
+    """Tell whether what came of a mutant would still come of it."""
+    if one["end"] == OF_A_TEST:
+        return bool(one.get("test")) and one["test"] == digest_of_test(folder, one["by"])
+    return one["end"] in OF_THE_TREE and one["tree"] == tree
 
 
 def try_target(name: str, target: Target, *, children: int) -> Counts:
@@ -87,7 +121,10 @@ def try_target(name: str, target: Target, *, children: int) -> Counts:
         work.write_text(json.dumps({"mutants": left, "tree": tree, "children": children, "ends": str(ends)}))
         if code := run_tests(folder, target, work):
             raise SystemExit(f"{name}: pytest ended with {code}; see {folder / 'log.txt'}")
-    return count(folder, mutants, read_ends(ends, mutants, tree), round(time.monotonic() - began, 1))
+    found = count(folder, mutants, read_ends(ends, mutants, tree))
+    found.known, found.tried = len(known), found.mutants - found.not_tried - len(known)
+    found.seconds = round(time.monotonic() - began, 1)
+    return found
 
 
 def run_tests(folder: Path, target: Target, work: Path) -> int:
@@ -101,16 +138,17 @@ def run_tests(folder: Path, target: Target, work: Path) -> int:
         ).returncode
 
 
-def count(folder: Path, mutants: dict[str, str], ends: dict[str, str], seconds: float) -> Counts:
+def count(folder: Path, mutants: dict[str, str], ends: dict[str, str]) -> Counts:
     """Count what became of the mutants of a target."""
-    survivors = changes_of(folder, [key for key in mutants if ends[key] in LIVING])
+    survivors = changes_of(folder, [key for key in mutants if ends.get(key) in LIVING])
     explained = read_explained()
     return Counts(
         mutants=len(mutants),
-        killed=len(mutants) - len(survivors),
+        killed=sum(end == OF_A_TEST for end in ends.values()),
+        endless=sum(end == "endless" for end in ends.values()),
+        not_tried=len(mutants) - len(ends),
         explained=sum(change in explained for change in survivors.values()),
         unexplained=sorted(change for change in survivors.values() if change not in explained),
-        seconds=seconds,
     )
 
 
@@ -118,7 +156,9 @@ def tell(name: str, counts: Counts) -> None:
     """Print what became of a target."""
     print(
         f"{name}: {counts.mutants} mutants, {counts.killed} killed ({counts.share} %), {counts.explained} "
-        f"explained, {len(counts.unexplained)} not explained; {counts.seconds} s",
+        f"explained, {len(counts.unexplained)} not explained, {counts.endless} endless, "
+        f"{counts.not_tried} not tried; {counts.tried} tried now, {counts.known} known from before; "
+        f"{counts.seconds} s",
         flush=True,
     )
     for change in counts.unexplained:
@@ -133,7 +173,7 @@ def report(found: dict[str, Counts]) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Try the targets that are named, or all; 1 if there is a mutant that nobody noticed or explained."""
+    """Try the targets that are named, or all; 1 if a mutant was not noticed, nor explained, or not tried."""
     targets = read_targets()
     parser = argparse.ArgumentParser(prog="mutants", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("targets", nargs="*", help=f"of {', '.join(targets)}; all if none is named")
@@ -152,7 +192,7 @@ def main(arguments: Sequence[str]) -> int:
         tell(name, found[name])
         report(found)
     closed = [counts for name, counts in found.items() if not targets[name].get("is_open")]
-    return int(any(counts.unexplained for counts in closed))
+    return int(any(counts.unexplained or counts.not_tried for counts in closed))
 
 
 if __name__ == "__main__":

@@ -67,6 +67,12 @@ def digest_of(folder: Path) -> str:
     return whole.hexdigest()[:16]
 
 
+def digest_of_test(folder: Path, test: str) -> str:
+    """Return a digest of the file that a test is in, nothing if there is none; a kill is as good as it."""
+    path = folder / test.partition("::")[0]
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.is_file() else ""
+
+
 def copy_tree(folder: Path, target: Target) -> None:
     """Make a copy the same as the tree, but for the modules that are mutated."""
     wanted = {path.relative_to(ROOT): path for name in COPIED for path in files_below(ROOT / name)}

@@ -2,7 +2,8 @@
 
 Each is tried in a child that is forked from the process that has collected the tests: beginning pytest anew
 takes longer than most mutants live. Of the tests only those are asked that come through the function that was
-changed, the cheapest first, until one fails.
+changed, the cheapest first, until one fails. Only a test that failed, and is named, has killed a mutant: one
+whose child ended in any other way has not been tried.
 """
 
 from __future__ import annotations
@@ -23,12 +24,34 @@ from typing import Any
 import pytest
 from mutmut.mutation import trampoline
 
+from mutants.making import digest_of_test
+
 WORK = "CUSTODY_SYNC_MUTANTS_WORK"
 ALIVE, KILLED, ENDLESS, UNTESTED = "alive", "killed", "endless", "untested"
+NOT_TRIED = "not tried"
+PASSED, FAILED, BROKEN = 0, 1, 2
+"""What a child ends with: every test passed, one failed, or the trying itself went wrong."""
 WATCHED = "stats"
 """What mutmut's wrappers take as the order to say which functions are called."""
 PATIENCE = 900.0
-"""Seconds of a clock after which a child is given up that does not even use its processor."""
+"""Seconds of a clock after which a child is given up that does not use its processor: it is not tried."""
+
+
+def end_of(status: int, said: str, *, used: float, limit: int) -> str:
+    """Name the end of a mutant from that of its child; what proves nothing about the mutant is `not tried`.
+
+    Args:
+        status: what waiting for the child returned.
+        said: the test that failed, if one did.
+        used: the seconds of a processor that it took.
+        limit: how many it was allowed.
+    """
+    if os.WIFSIGNALED(status):
+        # Anybody can send this signal; the system does so by itself when the time is used up.
+        is_ours = os.WTERMSIG(status) == signal.SIGXCPU and used > limit - 1
+        return ENDLESS if is_ours else NOT_TRIED
+    ends = {PASSED: ALIVE, FAILED: KILLED if said else NOT_TRIED}
+    return ends.get(os.waitstatus_to_exitcode(status), NOT_TRIED)
 
 
 @dataclass
@@ -38,6 +61,8 @@ class Running:
     key: str
     ear: int
     """Where the child says which test failed."""
+    limit: int
+    """Seconds of a processor that it may use."""
     began: float = field(default_factory=time.monotonic)
 
 
@@ -102,12 +127,14 @@ class Trying:
     @contextlib.contextmanager
     def _as_child(self, mouth: int) -> Iterator[Any]:
         """Be a child that says something and ends, whatever happens: a mutant may break pytest as well."""
-        code = 1
-        # Each has a folder for its files that no other child clears away.
-        os.environ["PYTEST_DEBUG_TEMPROOT"] = str(self._room(os.getpid()))
+        code = BROKEN
         try:
+            # Whoever is interrupted has not seen a test fail, and does not go on with the parent's work.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            # Each has a folder for its files that no other child clears away.
+            os.environ["PYTEST_DEBUG_TEMPROOT"] = str(self._room(os.getpid()))
             yield lambda text: os.write(mouth, text.encode())
-            code = 0
+            code = PASSED
         finally:
             os._exit(code)
 
@@ -143,39 +170,47 @@ class Trying:
         tests = self._tests(key)
         items = [item for item in self.session.items if item.nodeid in tests]
         items.sort(key=lambda item: self.took[item.nodeid])
+        limit = self._limit(tests)
         ear, mouth = os.pipe()
         if (pid := os.fork()) == 0:
             with self._as_child(mouth) as say:
-                seconds = 20 + int(8 * sum(self.took[test] for test in tests))
-                resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
+                resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))
                 trampoline.set_mutant_under_test(key)
                 for item in items:
                     self._run(item)
                     if self.failed:
                         say(item.nodeid)
-                        os._exit(1)
+                        os._exit(FAILED)
         os.close(mouth)
-        self.running[pid] = Running(key, ear)
+        self.running[pid] = Running(key, ear, limit)
+
+    def _limit(self, tests: set[str]) -> int:
+        return 20 + int(8 * sum(self.took[test] for test in tests))
 
     def _wait(self) -> None:
         """Wait until at least one child has ended."""
         while True:
             for pid, running in list(self.running.items()):
-                ended, status = os.waitpid(pid, os.WNOHANG)
+                ended, status, usage = os.wait4(pid, os.WNOHANG)
                 if ended:
-                    self._end(pid, status)
+                    self._end(pid, status, usage.ru_utime + usage.ru_stime)
                     return
                 if time.monotonic() - running.began > PATIENCE:
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.01)
 
-    def _end(self, pid: int, status: int) -> None:
+    def _end(self, pid: int, status: int, used: float) -> None:
         running = self.running.pop(pid)
         shutil.rmtree(self._room(pid), ignore_errors=True)
         with open(running.ear) as said:
             by = said.read()
-        end = ENDLESS if os.WIFSIGNALED(status) else KILLED if status else ALIVE
-        self._note(running.key, end, by=by, seconds=round(time.monotonic() - running.began, 2))
+        end = end_of(status, by, used=used, limit=running.limit)
+        more: dict[str, Any] = {"by": by, "seconds": round(time.monotonic() - running.began, 2)}
+        if end == KILLED:
+            more["test"] = digest_of_test(self.ends.parent, by)
+        if end == NOT_TRIED:
+            more["why"] = f"ended with {os.waitstatus_to_exitcode(status)}"
+        self._note(running.key, end, **more)
 
     def _note(self, key: str, end: str, **more: Any) -> None:
         said = {"key": key, "function": self.mutants[key], "tree": self.tree, "end": end, **more}

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import ast
 import json
+import os
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 from mutants import __main__ as command
-from mutants.making import ROOT, Change, Target, changes_of, files_below, functions_of, plain, read_targets
+from mutants.making import (
+    ROOT,
+    Change,
+    Target,
+    changes_of,
+    digest_of_test,
+    files_below,
+    functions_of,
+    plain,
+    read_targets,
+)
 
 COVERED = tomllib.loads((ROOT / "tests/covered.toml").read_text())["tool"]["coverage"]
 COVERING = (ROOT / "tests/covering.txt").read_text().split()
@@ -79,7 +92,7 @@ def test_a_survivor_that_is_not_explained_fails_the_command(
     """It is shown with its lines, and the counts are in the file that the environment names."""
     monkeypatch.setattr(command, "try_target", lambda *_, **__: counts(*survivors))
     monkeypatch.setattr(command, "read_targets", lambda: {"rules": TARGET, "sweep": TARGET})
-    monkeypatch.setattr(command.os, "nice", lambda _: 0)
+    monkeypatch.setattr("os.nice", lambda _: 0)
     monkeypatch.setenv("CUSTODY_SYNC_MUTANTS_REPORT", str(tmp_path / "report.json"))
     monkeypatch.chdir(ROOT)
     assert command.main(["rules"]) == code
@@ -96,22 +109,135 @@ def test_a_survivor_that_is_not_explained_fails_the_command(
         command.main(["none"])
 
 
-def test_a_killed_mutant_is_not_tried_again_and_a_survivor_is_when_anything_changed(tmp_path: Path) -> None:
-    """The end of a mutant is of its function; what lives may fall to a test that came since."""
-    path = tmp_path / "ends.jsonl"
+def test_what_is_known_is_known_as_long_as_what_it_was_seen_by_is_the_same(tmp_path: Path) -> None:
+    """A kill is of its function and of its test's file; what lives may fall to a test that came since."""
+    path, test = tmp_path / "ends.jsonl", tmp_path / "tests/test_it.py"
+    test.parent.mkdir()
+    test.write_text("def test_it(): assert False")
+    by = {"by": "tests/test_it.py::test_it", "test": digest_of_test(tmp_path, "tests/test_it.py::test_it")}
     lines = [
-        {"key": "a", "function": "1", "tree": "old", "end": "killed"},
-        {"key": "b", "function": "0", "tree": "old", "end": "killed"},
+        {"key": "a", "function": "1", "tree": "old", "end": "killed", **by},
+        {"key": "b", "function": "0", "tree": "old", "end": "killed", **by},
         {"key": "c", "function": "1", "tree": "old", "end": "alive"},
         {"key": "d", "function": "1", "tree": "new", "end": "untested"},
+        {"key": "e", "function": "1", "tree": "new", "end": "killed", "by": ""},
+        {"key": "f", "function": "1", "tree": "new", "end": "not tried", "by": ""},
+        {"key": "g", "function": "1", "tree": "old", "end": "endless", "by": ""},
         {"key": "c", "function": "1", "tree": "new", "end": "endless"},
     ]
-    mutants = dict.fromkeys("abcd", "1")
+    mutants = dict.fromkeys("abcdefg", "1")
     assert command.read_ends(path, mutants, "new") == {}
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert command.read_ends(path, mutants, "new") == {"a": "killed", "c": "endless", "d": "untested"}
     path.write_text("".join(json.dumps(line) + "\n" for line in lines[:-1]))
     assert command.read_ends(path, mutants, "new") == {"a": "killed", "d": "untested"}
+    test.write_text("def test_it(): ...")
+    assert command.read_ends(path, mutants, "new") == {"d": "untested"}
+    test.unlink()
+    assert command.read_ends(path, mutants, "new") == {"d": "untested"}
+
+
+def test_what_was_not_tried_is_not_counted_as_killed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """It is counted by itself and fails the command, and what an earlier run knew is told apart."""
+    of_a_test = {"by": "t.py::t", "test": ""}
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "rules/t.py").write_text("def t(): ...")
+    of_a_test["test"] = digest_of_test(tmp_path / "rules", "t.py::t")
+
+    def run_tests(folder: Path, target: Target, work: Path) -> int:
+        tried = {"b": ("killed", of_a_test), "c": ("not tried", {})}
+        assert json.loads(work.read_text())["mutants"].keys() == tried.keys()
+        with (folder / "ends.jsonl").open("a") as file:
+            for key, (end, more) in tried.items():
+                line = {"key": key, "function": "1", "tree": "new", "end": end, **more}
+                file.write(json.dumps(line) + "\n")
+        return 0
+
+    line = {"key": "a", "function": "1", "tree": "old", "end": "killed", **of_a_test}
+    (tmp_path / "rules/ends.jsonl").write_text(json.dumps(line) + "\n")
+    for name, value in {
+        "WORK": tmp_path,
+        "make": lambda *_: dict.fromkeys("abc", "1"),
+        "digest_of": lambda _: "new",
+        "run_tests": run_tests,
+    }.items():
+        monkeypatch.setattr(command, name, value)
+    found = command.try_target("rules", TARGET, children=1)
+    assert (found.mutants, found.killed, found.not_tried, found.tried, found.known) == (3, 2, 1, 1, 1)
+    command.tell("rules", found)
+    assert "0 endless, 1 not tried; 1 tried now, 1 known from before" in capsys.readouterr().out
+    monkeypatch.setattr(command, "try_target", lambda *_, **__: found)
+    monkeypatch.setattr(command, "read_targets", lambda: {"rules": TARGET})
+    monkeypatch.setattr("os.nice", lambda _: 0)
+    monkeypatch.chdir(ROOT)
+    assert command.main(["rules"]) == 1
+
+
+ENDS = """
+import json, os, signal, sys, types
+from pathlib import Path
+for name in ("mutmut", "mutmut.mutation", "mutmut.mutation.trampoline"):
+    sys.modules[name] = types.ModuleType(name)
+sys.modules["mutmut.mutation"].trampoline = sys.modules["mutmut.mutation.trampoline"]
+sys.modules["mutmut.mutation.trampoline"].set_mutant_under_test = lambda key: None
+from mutants.trying import Trying
+
+def full(trying):
+    raise OSError(28, "no space left")
+
+def endless(trying):
+    while True:
+        pass
+
+ways = {
+    "passes": lambda trying: None,
+    "fails": lambda trying: trying.failed.append("t.py::t"),
+    "goes wrong": full,
+    "has no room": lambda trying: None,
+    "killed from outside": lambda trying: os.kill(os.getpid(), signal.SIGKILL),
+    "interrupted": lambda trying: os.kill(os.getpid(), signal.SIGINT),
+    "told that its time is up": lambda trying: os.kill(os.getpid(), signal.SIGXCPU),
+    "uses up its time": endless,
+}
+ends = Path(sys.argv[1]) / "ends.jsonl"
+session = types.SimpleNamespace(items=[types.SimpleNamespace(nodeid="t.py::t")])
+for way, act in ways.items():
+    trying = Trying(session, {"children": 1, "mutants": {way: "1"}, "tree": "new", "ends": str(ends)})
+    trying.took, trying.came_through = {"t.py::t": 0.0}, {"": {"t.py::t"}}
+    trying._limit = lambda tests, way=way: 1 if way == "uses up its time" else 20
+    trying._run = lambda item, trying=trying, act=act: act(trying)
+    if way == "has no room":
+        room, parent = trying._room, os.getpid()
+        trying._room = lambda pid: room(pid) if os.getpid() == parent else full(trying)
+    trying._begin(way)
+    trying._wait()
+"""
+
+
+def test_only_a_test_that_failed_has_killed_a_mutant(tmp_path: Path) -> None:
+    """Whoever ends by a signal from elsewhere, or by an error of the trying, has not been tried."""
+    # In a process of its own, for it forks.
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests")}
+    (tmp_path / "t.py").write_text("def t(): ...")
+    command_line = [sys.executable, "-c", ENDS, str(tmp_path)]
+    done = subprocess.run(command_line, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in (tmp_path / "ends.jsonl").read_text().splitlines()]
+    assert {line["key"]: line["end"] for line in lines} == {
+        "passes": "alive",
+        "fails": "killed",
+        "goes wrong": "not tried",
+        "has no room": "not tried",
+        "killed from outside": "not tried",
+        "interrupted": "not tried",
+        "told that its time is up": "not tried",
+        "uses up its time": "endless",
+    }
+    assert [(line["by"], line["test"]) for line in lines if line["end"] == "killed"] == [
+        ("t.py::t", digest_of_test(tmp_path, "t.py::t"))
+    ]
 
 
 def test_what_a_mutant_changed_is_told_by_its_lines(tmp_path: Path) -> None:
