@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     }
     said = document(soak.tallies, began=began, hours=told.hours, start=told.start, about=about)
     _say(f"written: {write(said, told.reports).name}{_outputs_of(outputs)}")
-    if said["failed"]:
+    if said["failed"] or said["counted_nothing"]:
         return 1
     return 0 if finished else INTERRUPTED
 

@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+SKIPPED = "tests skipped"
+"""The one count that tells of nothing that was tried."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
@@ -96,6 +99,12 @@ class Tally:
     cpu_seconds: float = 0.0
     command: str = ""
     """The first round's."""
+
+    @property
+    def counted_nothing(self) -> bool:
+        """Whether rounds came to their end and tried nothing: no success, whatever their exit code."""
+        tried = sum(number for what, number in self.counts.items() if what != SKIPPED)
+        return self.rounds > self.cut and not tried
 
 
 def shell_line(arguments: tuple[str, ...], environment: Mapping[str, str]) -> str:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import platform
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from soak.parts import cores
-from soak.records import State, Tally
+from soak.records import SKIPPED, State, Tally
 
 LIST = "README.md"
 _BEGIN, _END = "<!-- reports -->", "<!-- end -->"
@@ -37,7 +40,7 @@ def commit(root: Path) -> str:
         return done.stdout.strip()
 
     head = git("rev-parse", "HEAD")
-    changed = git("status", "--porcelain", "--untracked-files=no")
+    changed = git("status", "--porcelain")
     return f"{head or 'unknown'}{' with changes' if changed else ''}"
 
 
@@ -71,6 +74,7 @@ def document(
     ]
     failed = sum(len(tally.failures) for tally in tallies)
     head = {"date": f"{began:%Y-%m-%d}", "hours": hours, "start": start, "failed": failed}
+    head["counted_nothing"] = [tally.part.name for tally in tallies if tally.counted_nothing]
     return {**head, **about, "parts": parts}
 
 
@@ -104,6 +108,11 @@ def page(said: Mapping[str, Any]) -> str:
 def _verdict(said: Mapping[str, Any]) -> str:
     count = said["failed"]
     words = "Nothing of what was run failed." if not count else f"**{count} failed**, see below."
+    if said["counted_nothing"]:
+        words += f" **Counted nothing**, which is no success: {', '.join(said['counted_nothing'])}."
+    skips = {part["name"]: part["counts"].get(SKIPPED) for part in said["parts"]}
+    if skipped := [f"{number:,} of {name}" for name, number in skips.items() if number]:
+        words += f" Tests that were skipped: {', '.join(skipped)}."
     if said["interrupted"]:
         words += " The soak was interrupted."
     left = [part["name"] for part in said["parts"] if part["state"] == State.NOT_RUN]
@@ -142,40 +151,77 @@ def write(said: Mapping[str, Any], folder: Path) -> Path:
         folder: where reports are kept.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    name, number = said["date"], 1
-    while (folder / f"{name}.md").exists():
-        number += 1
-        name = f"{said['date']}-{number}"
-    (folder / f"{name}.json").write_text(json.dumps(said, indent=1, ensure_ascii=False) + "\n")
-    path = folder / f"{name}.md"
-    path.write_text(page(said))
-    _list(folder)
+    with _alone_in(folder):
+        path = _new_page(folder, said["date"])
+        _put(path.with_suffix(".json"), json.dumps(said, indent=1, ensure_ascii=False) + "\n")
+        _put(path, page(said))
+        _list(folder)
     return path
 
 
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Wait for a soak that ends at the same moment: each writes the list that the other has read."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _new_page(folder: Path, date: str) -> Path:
+    """Take a name that no report has: a file is made, so that nobody else takes it."""
+    path, number = folder / f"{date}.md", 1
+    while True:
+        with suppress(FileExistsError), path.open("x"):
+            if not path.with_suffix(".json").exists():
+                return path
+            path.unlink()
+        number += 1
+        path = folder / f"{date}-{number}.md"
+
+
+def _put(path: Path, text: str) -> None:
+    """Write a file at once or not at all: a soak may be killed at this moment."""
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    unfinished.write_text(text)
+    unfinished.replace(path)
+
+
 def _list(folder: Path) -> None:
-    """Write the list of all reports anew, the newest first."""
+    """Write the list of all reports anew, the newest first, and name those that cannot be read."""
     rows = ["| report | hours | commit | counted | failed |", "|---|---|---|---|---|"]
+    unreadable = []
     for path in sorted(folder.glob("*.json"), key=_age, reverse=True):
-        said = json.loads(path.read_text())
-        counts = [
-            f"{number:,} {what}"
-            for part in said["parts"]
-            for what, number in part["counts"].items()
-            if what in WORTH_LISTING
-        ]
-        cells = (said["hours"], said["commit"][:12], ", ".join(counts) or "nothing", said["failed"])
-        rows.append(f"| [{path.stem}]({path.stem}.md) | {' | '.join(map(str, cells))} |")
+        try:
+            rows.append(_listed(path))
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+            unreadable.append(path.name)
+    if unreadable:
+        rows += ["", f"Left out, since they cannot be read: {', '.join(unreadable)}."]
     there = folder / LIST
     text = there.read_text() if there.exists() else f"# Soaks\n\n{_BEGIN}\n{_END}\n"
     before, _, rest = text.partition(_BEGIN)
-    there.write_text("\n".join([before + _BEGIN, *rows, _END]) + rest.partition(_END)[2])
+    _put(there, "\n".join([before + _BEGIN, *rows, _END]) + rest.partition(_END)[2])
+
+
+def _listed(path: Path) -> str:
+    """Return the row of a report: what was tried, over all storages and parts together."""
+    said = json.loads(path.read_text())
+    sums: Counter[str] = Counter()
+    for part in said["parts"]:
+        for what, number in part["counts"].items():
+            sums[what.partition(" over ")[0]] += number
+    counts = [f"{number:,} {what}" for what, number in sums.items() if what in WORTH_LISTING]
+    cells = (said["hours"], said["commit"][:12], ", ".join(counts) or "nothing", said["failed"])
+    return f"| [{path.stem}]({path.stem}.md) | {' | '.join(map(str, cells))} |"
 
 
 def _age(path: Path) -> tuple[str, int]:
     """Return what reports are sorted by: the day, and which of the day it is."""
     day, number = path.stem[:10], path.stem[11:]
-    return day, int(number or 1)
+    return day, int(number) if number.isdecimal() else 1
 
 
 WORTH_LISTING = frozenset(

@@ -4,129 +4,18 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
-from datetime import UTC, datetime
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fix_soak import Bench, FakeChild, counted, endless, part, reported
 from soak import __main__ as command
 from soak.parts import PARTS
 from soak.records import Failure, Part, Round, Seen, State, Tally
-from soak.report import document, page, write
-from soak.soaking import Soak
+from soak.report import commit, page, write
 
 RELIABILITY = Path(__file__).parents[2] / "docs" / "reliability.md"
-
-
-class Clock:
-    """Time that only sleeping moves."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self.interrupt_at = float("inf")
-
-    def sleep(self, seconds: float) -> None:
-        """Move on, or be interrupted."""
-        self.seconds += seconds
-        if self.seconds >= self.interrupt_at:
-            self.interrupt_at = float("inf")
-            raise KeyboardInterrupt
-
-
-class FakeChild:
-    """A round that takes a while on the clock and prints one word."""
-
-    def __init__(self, clock: Clock, takes: float, code: int, said: str) -> None:
-        self.code: int | None = None
-        self.was_interrupted = self.was_discarded = False
-        self._clock, self._ends, self._code, self._said = clock, clock.seconds + takes, code, said
-
-    def ended(self) -> bool:
-        """Tell whether its time is over."""
-        if self._clock.seconds >= self._ends:
-            self.code = self._code
-        return self.code is not None
-
-    def output(self) -> str:
-        """Return what it printed."""
-        return self._said
-
-    def interrupt(self) -> None:
-        """Remember it."""
-        self.was_interrupted = True
-
-    def stop(self) -> None:
-        """End; nobody does without an interrupt."""
-        assert self.was_interrupted
-        self.code = -2
-
-    def discard(self) -> None:
-        """Remember it."""
-        self.was_discarded = True
-
-
-def counted(output: str, ran: Round) -> Seen:
-    """Count a round; one that prints a failure names it."""
-    failures = (Failure(what=output, command=f"again {ran.about}"),) if output.startswith("broken") else ()
-    return Seen(counts={"rounds": 1}, failures=failures)
-
-
-def endless(start: int) -> Iterator[Round]:
-    """Yield rounds without an end."""
-    return (Round(arguments=("-m", "it", str(n)), about=str(n)) for n in itertools.count(start))
-
-
-def single(start: int) -> Iterator[Round]:
-    """Yield one round."""
-    yield Round(arguments=("-m", "whole"), about="all")
-
-
-def part(name: str, share: float, *, is_whole: bool = False, **more: Any) -> Part:
-    """Return a part that goes on for ever, or a whole one."""
-    told: dict[str, Any] = {"title": name, "rounds": single if is_whole else endless, "read": counted} | more
-    return Part(name=name, share=share, is_whole=is_whole, **told)
-
-
-class Bench:
-    """A soak of fake rounds: how long each takes and how it ends are given by part.
-
-    Args:
-        parts: the parts.
-        seconds: how long it goes on.
-        takes: seconds of a round, 1 by default.
-        ends: exit code and output of a round, by the part's name and the round's number.
-    """
-
-    def __init__(
-        self, parts: list[Part], seconds: float, *, takes: dict[str, float] | None = None, ends: Any = None
-    ) -> None:
-        self.clock, self.children, self.said = Clock(), list[FakeChild](), list[str]()
-        self.most_at_once = 0
-        takes, ends = takes or {}, ends or {}
-
-        def begin(of: Part, ran: Round) -> FakeChild:
-            code, said = ends.get((of.name, ran.about), (0, "fine"))
-            self.children.append(FakeChild(self.clock, takes.get(of.name, 1.0), code, said))
-            self.most_at_once = max(self.most_at_once, sum(c.code is None for c in self.children))
-            return self.children[-1]
-
-        self.soak = Soak(
-            parts=parts,
-            seconds=seconds,
-            start=0,
-            width=2,
-            begin=begin,
-            now=lambda: self.clock.seconds,
-            sleep=self.clock.sleep,
-            cpu=lambda: 2 * self.clock.seconds,
-            say=self.said.append,
-        )
-
-    def run(self) -> dict[str, Tally]:
-        """Soak, and return what came of each part."""
-        self.finished = self.soak.run()
-        return {tally.part.name: tally for tally in self.soak.tallies}
 
 
 # --- time -------------------------------------------------------------------------------------
@@ -209,15 +98,88 @@ def test_an_interrupted_soak_says_what_was_not_run() -> None:
     assert "Cut short, so that only a part of it was run: a." in said
 
 
+def test_a_round_that_hangs_is_a_failure_and_the_soak_goes_on() -> None:
+    """A round beyond its part's share and a grace is stopped and named; the other parts are run."""
+    bench = Bench([part("a", 0.5), part("b", 0.5)], 2000, takes={"a": 10**6, "b": 100})
+    found = bench.run()
+    failed = found["a"].failures[0]
+    assert failed == Failure(what="did not end within 1,300 seconds", command="python -m it 0")
+    assert found["b"].counts["rounds"] >= 7
+    assert not bench.children[0].was_discarded
+
+
+def test_a_failure_of_a_round_that_is_cut_is_counted() -> None:
+    """What a cut round printed before is read: its failure is named and its log stays."""
+    bench = Bench([part("a", 1)], 100, takes={"a": 1000}, ends={("a", "0"): (0, "broken: I3")})
+    found = bench.run()
+    assert (found["a"].cut, [failure.what for failure in found["a"].failures]) == (1, ["broken: I3"])
+    assert not bench.children[0].was_discarded
+
+
+@pytest.mark.parametrize(
+    ("error", "what"),
+    [
+        (IndexError("list"), "its output cannot be read"),
+        (json.JSONDecodeError("no", "{", 0), "its output cannot be read"),
+        (FileNotFoundError(2, "log"), "its log cannot be read"),
+    ],
+)
+def test_what_cannot_be_read_is_the_failure_of_its_round(error: Exception, what: str) -> None:
+    """The next round and the next part are run, and the log is kept."""
+
+    def read(output: str, ran: Round) -> Seen:
+        if ran.about == "1":
+            raise error
+        return counted(output, ran)
+
+    bench = Bench([part("a", 0.5, read=read), part("b", 0.5)], 20)
+    found = bench.run()
+    assert found["a"].failures == [Failure(what=what, command="python -m it 1")]
+    assert found["a"].rounds > 2
+    assert found["b"].rounds > 2
+    assert not bench.children[1].was_discarded
+
+
+def test_a_round_that_cannot_begin_is_a_failure_of_its_part() -> None:
+    """Without room for a log a part ends with one failure, and the others are run."""
+    bench = Bench([part("a", 0.5), part("b", 0.5)], 20)
+    begin = bench.soak.begin
+
+    def full(of: Part, ran: Round) -> Any:
+        if of.name == "a":
+            raise OSError(28, "no room")
+        return begin(of, ran)
+
+    bench.soak.begin = full
+    found = bench.run()
+    assert [failure.what for failure in found["a"].failures] == ["could not be begun (OSError)"]
+    assert found["b"].rounds > 2
+
+
+def test_a_log_that_cannot_be_removed_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clearing up fails nothing."""
+
+    def discard(child: FakeChild) -> None:
+        raise PermissionError(13, "log")
+
+    monkeypatch.setattr(FakeChild, "discard", discard)
+    found = Bench([part("a", 1)], 5).run()
+    assert found["a"].rounds > 2
+    assert found["a"].failures == []
+
+
+def test_a_part_that_counted_nothing_is_no_success() -> None:
+    """It is named, as are tests that were skipped; one that was merely cut short is said to be so."""
+    nothing = part("a", 0.5, read=lambda output, ran: Seen(counts={"seeds": 0, "tests skipped": 3}))
+    found = Bench([nothing, part("b", 0.5)], 20).run()
+    document = reported(list(found.values()))
+    assert document["counted_nothing"] == ["a"]
+    assert "**Counted nothing**, which is no success: a. Tests that were skipped:" in page(document)
+    cut = Bench([nothing], 20, takes={"a": 100}).run()
+    assert reported(list(cut.values()))["counted_nothing"] == []
+
+
 # --- the report and the command ---------------------------------------------------------------
-
-
-def reported(tallies: list[Tally], *, interrupted: bool = False) -> dict[str, Any]:
-    """Return the document of some tallies."""
-    machine = {"system": "Linux x86_64", "cores": 2, "memory_gb": 4.0, "python": "CPython 3.11.7"}
-    about = {"commit": "c0ffee", "machine": machine, "interrupted": interrupted, "left_out": ["x"]}
-    began = datetime(2026, 5, 4, 3, 2, tzinfo=UTC)
-    return document(tallies, began=began, hours=0.5, start=9, about=about)
 
 
 def test_a_report_is_dated_and_listed(tmp_path: Path) -> None:
@@ -240,6 +202,52 @@ def test_a_report_is_dated_and_listed(tmp_path: Path) -> None:
     assert "What." in listed
     assert "More." in listed
     assert "old" not in listed
+
+
+def test_a_report_that_cannot_be_read_does_not_stop_the_list(tmp_path: Path) -> None:
+    """A soak that was killed leaves half a file: it is named, and the others are listed."""
+    (tmp_path / "2026-05-03.json").write_text('{"date": "2026-0')
+    write(reported([]), tmp_path)
+    listed = (tmp_path / "README.md").read_text()
+    assert "[2026-05-04](2026-05-04.md)" in listed
+    assert "Left out, since they cannot be read: 2026-05-03.json." in listed
+
+
+def test_a_report_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ends while it writes leaves no half of a report under its name, and no list that names it."""
+    write(reported([]), tmp_path)
+    before = (tmp_path / "README.md").read_text()
+    written = Path.write_text
+
+    def half(path: Path, text: str) -> int:
+        written(path, text[: len(text) // 2])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "write_text", half)
+    with pytest.raises(KeyboardInterrupt):
+        write(reported([]), tmp_path)
+    assert [path.name for path in tmp_path.glob("*.json")] == ["2026-05-04.json"]
+    assert (tmp_path / "README.md").read_text() == before
+
+
+def test_two_soaks_that_end_together_keep_both_reports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name is taken by making its file, so that nobody who looked at the same moment takes it too."""
+    (tmp_path / "2026-05-04.md").write_text("the other's")
+    monkeypatch.setattr(Path, "exists", lambda path: False)
+    assert write(reported([]), tmp_path).name == "2026-05-04-2.md"
+    assert (tmp_path / "2026-05-04.md").read_text() == "the other's"
+
+
+def test_files_that_git_does_not_know_are_changes(tmp_path: Path) -> None:
+    """A new file can be what is tried, so the commit alone would be a lie."""
+    user = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+    for words in (("init", "-q"), (*user, "commit", "-q", "--allow-empty", "-m", "first")):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    assert not commit(tmp_path).endswith("with changes")
+    (tmp_path / "new.py").write_text("")
+    assert commit(tmp_path).endswith(" with changes")
 
 
 @pytest.mark.parametrize(("code", "expected"), [("pass", 0), ("raise SystemExit(3)", 1)])

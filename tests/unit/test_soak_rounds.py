@@ -102,7 +102,7 @@ class Terminal:
 
 
 def test_what_kills_report_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kills are added up over storages, and a world that failed has its own command."""
+    """Kills are told by storage; a world that failed has its own command, and another failure is not lost."""
     monkeypatch.delenv("CUSTODY_SYNC_CRASH_REPORT", raising=False)
     terminal = Terminal()
     config: Any = SimpleNamespace(pluginmanager=terminal)
@@ -111,17 +111,25 @@ def test_what_kills_report_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     report(config, "histories over sqlite: calls 120, kills 3")
     report(config, "crash matrix: 215 kills in 60 s (sqlite 100, jsonl 115)")
     rerun = "CUSTODY_SYNC_KILL_SEED=7 python -m pytest tests/faults/test_kills.py -k 'mends and sqlite'"
-    terminal.said += f"E       AssertionError: held\nE       seed 7, life 2, sqlite; run it again: {rerun}\n"
+    terminal.said += "________ test_it[sqlite] ________\nE       AssertionError: held\n"
+    terminal.said += f"E       seed 7, life 2, sqlite; run it again: {rerun}\n"
+    terminal.said += "________ test_other ________\nE       assert 1\n"
     terminal.said += "FAILED tests/faults/test_kills.py::test_it[sqlite] - held\n"
+    terminal.said += "FAILED tests/faults/test_kills.py::test_other - 1\n2 failed, 3 skipped in 5.0s\n"
     seen = read_kills(terminal.said, Round(arguments=()))
     assert seen.counts == {
-        "random kills": 208,
-        "worlds": 8,
-        "calls in histories": 120,
-        "kills in histories": 3,
-        "kills at fault points": 215,
+        "random kills over sqlite": 104,
+        "worlds over sqlite": 4,
+        "random kills over jsonl": 104,
+        "worlds over jsonl": 4,
+        "calls in histories over sqlite": 120,
+        "kills in histories over sqlite": 3,
+        "kills at fault points over sqlite": 100,
+        "kills at fault points over jsonl": 115,
+        "tests skipped": 3,
     }
-    assert seen.failures == (Failure(what="seed 7, life 2, sqlite", command=rerun),)
+    assert seen.failures[0] == Failure(what="seed 7, life 2, sqlite", command=rerun)
+    assert [failure.what for failure in seen.failures[1:]] == ["tests/faults/test_kills.py::test_other"]
 
 
 def test_what_fuzzed_tests_report_is_read() -> None:
@@ -142,9 +150,10 @@ def test_what_the_matrix_reports_is_read() -> None:
         '.{"storage": "sqlite", "operation": "write", "stores": 1, "cases": {"dies": 9, "away": 3}}',
         '{"storage": "sqlite", "operation": "hold", "stores": 1, "cases": {"dies": 4}}',
         "double faults: 200 from seed 7, 0 failed",
+        "2 passed, 1 skipped in 5.01s",
     ]
     seen = read_matrix("\n".join(lines), Round(arguments=()))
-    assert seen.counts == {"single faults": 16, "double faults": 200}
+    assert seen.counts == {"single faults over sqlite": 16, "double faults": 200, "tests skipped": 1}
     assert seen.failures == ()
 
 

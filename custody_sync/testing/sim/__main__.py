@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from custody_sync.testing.sim.pairs import Pair, Setting
+from custody_sync.testing.sim.pairs import Pair, Run, Setting
 from custody_sync.testing.sim.plan import Plan
-from custody_sync.testing.sim.running import Found, run_seeds
-from custody_sync.testing.sim.schedules import Case, everything, repeat, run_schedules, share
+from custody_sync.testing.sim.running import Found, Tally, run_seeds
+from custody_sync.testing.sim.schedules import Case, Explored, everything, repeat, run_schedules, share
 from custody_sync.testing.sim.scheduling import Schedule
 from custody_sync.testing.sim.shrink import shrink
 from custody_sync.testing.sim.world import simulate
@@ -22,11 +22,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _interleave(told)
     if told.seed is not None:
         return _run_one(told)
-    tally = run_seeds(told.seeds, steps=told.steps, most_found=told.most)
-    for found in tally.found:
-        _say(f"{found}\n")
+    tally = Tally()
+    return _to_the_end(
+        tally,
+        lambda: run_seeds(told.seeds, steps=told.steps, most_found=told.most, show=_show, into=tally),
+    )
+
+
+def _to_the_end(tally: Tally | Explored, run: Callable[[], object]) -> int:
+    """Say what runs came to, also when they are interrupted: what was not run is no success."""
+    was_cut = False
+    try:
+        run()
+    except KeyboardInterrupt:
+        was_cut = True
     _say(str(tally))
-    return 1 if tally.found else 0
+    return 1 if tally.found or was_cut else 0
+
+
+def _show(found: Found | Run) -> None:
+    _say(f"{found}\n")
 
 
 def _run_one(told: argparse.Namespace) -> int:
@@ -54,11 +69,10 @@ def _interleave(told: argparse.Namespace) -> int:
         cases = [case for case in cases if case[1] == told.setting]
     if told.switches is not None:
         cases = [(pair, setting, told.switches) for pair, setting, _ in cases]
-    explored = run_schedules(cases, most_found=told.most)
-    for run in explored.found:
-        _say(f"{run}\n")
-    _say(str(explored))
-    return 1 if explored.found else 0
+    explored = Explored()
+    return _to_the_end(
+        explored, lambda: run_schedules(cases, most_found=told.most, show=_show, into=explored)
+    )
 
 
 def _repeat(told: argparse.Namespace) -> int:
@@ -125,6 +139,8 @@ def _numbers(raw: str) -> tuple[int, ...]:
 
 def _say(line: str) -> None:
     sys.stdout.write(f"{line}\n")
+    # Who ends this process, or it itself by hanging, must not take along what was found before.
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -52,16 +52,22 @@ def run_seeds(
     steps: int | None = None,
     most_found: int = 1,
     watch: Callable[[Tally], None] = lambda tally: None,
+    show: Callable[[Found], None] = lambda found: None,
+    into: Tally | None = None,
 ) -> Tally:
     """Run each seed once, stop when enough were found to fail, and make those small.
+
+    An interrupt goes through, and loses nothing that was found.
 
     Args:
         seeds: the seeds.
         steps: how many operations each run has; a few, drawn from the seed, if not given.
         most_found: after so many failures the rest is left.
         watch: told after every run.
+        show: shown each failure as soon as it is small.
+        into: what the runs are added to; where it is given, an interrupt leaves in it what there was.
     """
-    tally = Tally()
+    tally = Tally() if into is None else into
     with without_collecting():
         for seed in seeds:
             outcome = simulate(Plan.draw(seed, steps=steps))
@@ -71,13 +77,23 @@ def run_seeds(
             tally.events += outcome.events
             tally.kills += outcome.kills
             if outcome.violation is not None:
-                tally.found.append(Found(outcome, shrink(outcome)))
+                _keep(tally, outcome, show)
             watch(tally)
             if len(tally.found) >= most_found:
                 break
             if tally.seeds % COLLECT == 0:
                 gc.collect()
     return tally
+
+
+def _keep(tally: Tally, outcome: Outcome, show: Callable[[Found], None]) -> None:
+    """Keep and show a failure made small, or as large as it is when making it small is interrupted."""
+    small = outcome
+    try:
+        small = shrink(outcome)
+    finally:
+        tally.found.append(Found(outcome, small))
+        show(tally.found[-1])
 
 
 @contextmanager

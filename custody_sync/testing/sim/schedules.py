@@ -100,7 +100,12 @@ class Explored:
 
 
 def run_schedules(
-    cases: Iterable[Case], *, most_found: int = 1, watch: Callable[[Explored], None] = lambda explored: None
+    cases: Iterable[Case],
+    *,
+    most_found: int = 1,
+    watch: Callable[[Explored], None] = lambda explored: None,
+    show: Callable[[Run], None] = lambda run: None,
+    into: Explored | None = None,
 ) -> Explored:
     """Carry out every schedule of each case, and stop when enough were found to fail.
 
@@ -108,18 +113,20 @@ def run_schedules(
         cases: such as `share()` or `everything()`.
         most_found: after so many failures the rest is left.
         watch: told after every case.
+        show: shown each failure as soon as it is found.
+        into: what the schedules are added to; where it is given, an interrupt leaves in it what there was.
     """
-    explored = Explored()
+    explored = Explored() if into is None else into
     with without_collecting():
         for case in cases:
-            _explore_into(explored, case, most_found)
+            _explore_into(explored, case, most_found, show)
             watch(explored)
             if len(explored.found) >= most_found:
                 break
     return explored
 
 
-def _explore_into(explored: Explored, case: Case, most_found: int) -> None:
+def _explore_into(explored: Explored, case: Case, most_found: int, show: Callable[[Run], None]) -> None:
     explored.cases += 1
     states: set[int] = set()
     for run in explore(*case):
@@ -131,6 +138,7 @@ def _explore_into(explored: Explored, case: Case, most_found: int) -> None:
             gc.collect()
         if run.violation is not None:
             explored.found.append(run)
+            show(run)
             if len(explored.found) >= most_found:
                 break
     explored.orders += len(states)
