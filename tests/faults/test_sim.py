@@ -97,6 +97,27 @@ def test_seeds_that_hold_end_well(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--seeds", "none"])
 
 
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        (["--seeds", "5"], "the first seed and the one after the last"),
+        (["--seeds", "5:2"], "has no seed in it"),
+        (["--seed", "7", "--keep", "99"], "the steps of seed 7 are 0 to"),
+        (["--interleave", "forget:forgive"], "A:B of write, "),
+        (["--interleave", "share", "--setting", "odd"], "one of 2p1s-owing, "),
+        (["--interleave", "write:forget", "--order", "z,3"], "who begins, a or b"),
+    ],
+)
+def test_what_would_try_nothing_is_refused(
+    told: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A slip in a command that repeats a failure must not look like a run that holds."""
+    with pytest.raises(SystemExit) as ended:
+        main(told)
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
 def test_the_commands_of_the_page_are_read() -> None:
     """What the page on reliability tells to run is what the simulator takes."""
     told = [read_arguments(line.split()) for line in COMMAND.findall(PAGE.read_text())]

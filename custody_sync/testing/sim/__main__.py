@@ -5,14 +5,17 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
-from custody_sync.testing.sim.pairs import Pair, Run, Setting
+from custody_sync.testing.sim.pairs import OPERATIONS, SETTINGS, Pair, Run, Setting
 from custody_sync.testing.sim.plan import Plan
 from custody_sync.testing.sim.running import Found, Tally, run_seeds
 from custody_sync.testing.sim.schedules import Case, Explored, everything, repeat, run_schedules, share
 from custody_sync.testing.sim.scheduling import Schedule
 from custody_sync.testing.sim.shrink import shrink
 from custody_sync.testing.sim.world import simulate
+
+T = TypeVar("T")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -97,13 +100,13 @@ def read_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace
         "`share`: those of each run of the tests; `all`: those of every pair",
     )
     parser.add_argument(
-        "--setting", type=Setting.read, help="with --interleave: only in this one, such as 2p1s-owing"
+        "--setting", type=_setting, help="with --interleave: only in this one, such as 2p1s-owing"
     )
     parser.add_argument(
         "--switches", type=_count, help="with --interleave: the most switches; the bound by default"
     )
     parser.add_argument(
-        "--order", type=Schedule.read, metavar="a,N,N", help="with --interleave A:B: only this schedule"
+        "--order", type=_order, metavar="a,N,N", help="with --interleave A:B: only this schedule"
     )
     parser.add_argument("--steps", type=_count, help="operations in each run; drawn from the seed by default")
     parser.add_argument("--keep", type=_numbers, metavar="N,N", help="with --seed: only these steps of it")
@@ -115,16 +118,42 @@ def read_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace
     told = parser.parse_args(arguments)
     if told.order is not None and not isinstance(told.interleave, Pair):
         parser.error("--order goes with --interleave A:B")
+    if told.seed is not None:
+        # A step that the seed does not have would leave nothing to fail, and look like a run that holds.
+        most = len(Plan.draw(told.seed, steps=told.steps).steps)
+        for name, numbers in (("--keep", told.keep or ()), ("--calm", told.calm)):
+            if not set(numbers) <= set(range(most)):
+                parser.error(f"{name}: the steps of seed {told.seed} are 0 to {most - 1}")
     return told
 
 
 def _pair(raw: str) -> Pair | str:
-    return raw if raw in ("share", "all") else Pair.read(raw)
+    if raw in ("share", "all"):
+        return raw
+    return _read(Pair.read, raw, f"A:B of {', '.join(OPERATIONS)}; or share, or all")
+
+
+def _setting(raw: str) -> Setting:
+    return _read(Setting.read, raw, f"one of {', '.join(map(str, SETTINGS))}")
+
+
+def _order(raw: str) -> Schedule:
+    return _read(Schedule.read, raw, "who begins, a or b, and after how many moves the turn changes, as a,3")
 
 
 def _range(raw: str) -> range:
     first, _, last = raw.partition(":")
-    return range(int(first), int(last))
+    seeds = _read(lambda _: range(int(first), int(last)), raw, "the first seed and the one after the last")
+    if not seeds:
+        raise argparse.ArgumentTypeError(f"{raw!r} has no seed in it")
+    return seeds
+
+
+def _read(read: Callable[[str], T], raw: str, wanted: str) -> T:
+    try:
+        return read(raw)
+    except (KeyError, ValueError):
+        raise argparse.ArgumentTypeError(f"{raw!r} is not understood; it takes {wanted}") from None
 
 
 def _count(raw: str) -> int:
