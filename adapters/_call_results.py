@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-import math
 import numbers
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
+from custody_sync.adapters._shared import finite
 from custody_sync.errors import InvalidStore
 from custody_sync.model import ERASED_ID, FREE_TEXT_PREDICATE, Entry, Fact, Json
 
@@ -138,7 +138,7 @@ class Results:
             part = parts[name]
             if part is not None and (isinstance(part, bool) or not isinstance(part, kind)):
                 raise self._odd(f"the {name} of a result is {_named(part)}")
-        return found._replace(score=_number(parts["score"]))
+        return found._replace(score=None if parts["score"] is None else finite(parts["score"]))
 
     def entry(self, found: Found) -> Entry:
         """Return a result as an entry; its text says nothing where no label is shown beside it."""
@@ -163,14 +163,6 @@ class Results:
 
     def _odd(self, problem: str) -> InvalidStore:
         return InvalidStore(store=self._store, problem=f"{problem}; {_SHAPE}")
-
-
-def _number(score: Any) -> float | None:
-    try:
-        number = math.nan if score is None else float(score)
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None
 
 
 def _named(given: object) -> str:

@@ -11,6 +11,7 @@ from custody_sync.adapters._cognee_datasets import Datasets
 from custody_sync.adapters._cognee_index import Indexer
 from custody_sync.adapters._cognee_proof import Served, search
 from custody_sync.adapters._cognee_rows import ends_as_put, read_chunk, read_text
+from custody_sync.adapters._shared import finite
 from custody_sync.errors import InvalidInput, StoreUnavailable
 from custody_sync.model import Hit
 
@@ -110,11 +111,8 @@ def _is_enough(served: Served, top_k: int, hits: Sequence[Hit], k: int) -> bool:
 
 def _distance(chunk: Mapping[str, Any]) -> float:
     score = chunk.get("score")
-    try:
-        distance = float(score) if isinstance(score, int | float) else math.inf
-    except OverflowError:
-        return math.inf
-    return distance if math.isfinite(distance) else math.inf
+    distance = finite(score) if isinstance(score, int | float) else None
+    return math.inf if distance is None else distance
 
 
 __all__ = ["Recall"]

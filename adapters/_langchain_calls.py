@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from custody_sync.adapters._failures import translated
 from custody_sync.adapters._langchain_reach import Reach
-from custody_sync.adapters._shared import OneLoop, WorkerThreads
+from custody_sync.adapters._shared import OneLoop, WorkerThreads, finite
 
 if TYPE_CHECKING:
     from langchain_core.documents import Document
@@ -108,10 +107,9 @@ class Calls:
 
 def _number(score: Any) -> float | None:
     try:
-        number = float(score)
-    except (OverflowError, TypeError, ValueError):
+        return finite(score)
+    except (TypeError, ValueError):
         return None
-    return number if math.isfinite(number) else None
 
 
 __all__ = ["GROWTH", "MOST", "PAGE", "Calls", "Found"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from enum import Enum
 from typing import Any, Protocol
 from urllib.parse import quote
 
+from custody_sync.adapters._shared import finite
 from custody_sync.model import Capability, Entry, Label, Support
 from custody_sync.ports import ANOTHER_LEDGER, NO_LABEL
 
@@ -144,11 +144,7 @@ def read_row(raw: object) -> Row | None:
 
 
 def _number(raw: object) -> float | None:
-    try:
-        number = float(raw) if isinstance(raw, int | float) else math.nan
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None
+    return finite(raw) if isinstance(raw, int | float) else None
 
 
 def added(results: object) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import importlib
+import math
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -37,6 +38,19 @@ class WorkerThreads:
         """Run a call in a thread and return what it returned."""
         context = contextvars.copy_context()
         return await asyncio.wrap_future(self._executor.submit(context.run, call))
+
+
+def finite(number: Any) -> float | None:
+    """Return a number as a float; None where it is beyond every float, or infinite, or none at all.
+
+    Raises:
+        TypeError, ValueError: it is no number.
+    """
+    try:
+        read = float(number)
+    except OverflowError:
+        return None
+    return read if math.isfinite(read) else None
 
 
 def has_same_label(entry: Entry, shown: Entry) -> bool:
@@ -81,4 +95,4 @@ class OneLoop:
             raise InvalidStore(store=self._store, problem=problem)
 
 
-__all__ = ["OneLoop", "WorkerThreads", "has_same_label", "vendor"]
+__all__ = ["OneLoop", "WorkerThreads", "finite", "has_same_label", "vendor"]

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fix_orphan import label_of, lost_fact
 
 from custody_sync.coordinator import AsyncCoordinator
 from custody_sync.errors import CustodyError
@@ -22,9 +23,6 @@ from custody_sync.faultpoints import FaultPoint
 from custody_sync.ledger import Ledger
 from custody_sync.model import (
     Capability,
-    Fact,
-    Label,
-    Provenance,
     format_instant,
 )
 from custody_sync.removal import Patience
@@ -173,27 +171,8 @@ class Desk:
         """Leave an entry in a store that no event stands behind; return its external id."""
         now = self.clock.now() - age
         fact_id = fact_id or self.runtime.ids.fact_id(now)
-        fact = Fact(
-            fact_id=fact_id,
-            space="org",
-            subject="acct:lost",
-            predicate="plan",
-            value="lost",
-            text=f"acct:lost plan: lost {fact_id}",
-            actor=ACTOR,
-            provenance=Provenance.ATTESTED,
-            valid_from=now,
-        )
-        label = Label(
-            ledger_id=self.ledger.ledger_id,
-            fact_id=fact_id,
-            space="org",
-            stored_at=now,
-            generation=self.runtime.ids.generation(),
-            actor=ACTOR,
-            provenance=Provenance.ATTESTED,
-            valid_from=now,
-        )
+        fact = replace(lost_fact(fact_id, "lost", ACTOR, now), text=f"acct:lost plan: lost {fact_id}")
+        label = label_of(fact, self.ledger.ledger_id, self.runtime.ids.generation())
         (external_id,) = await self.stores[store].put(fact, label)
         return external_id
 

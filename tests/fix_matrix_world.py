@@ -13,10 +13,11 @@ from typing import Any
 from fix_custody import ACTOR, Crash, Key
 from fix_matrix import Trap, TrappedStore, held_by, make_stores
 from fix_matrix_disks import Disk
+from fix_orphan import lost_fact
 
 from custody_sync.coordinator import AsyncCoordinator
 from custody_sync.ledger import Ledger
-from custody_sync.model import Fact, Label, Provenance
+from custody_sync.model import Label, Provenance
 from custody_sync.removal import Patience
 from custody_sync.runtime import Runtime
 from custody_sync.testing import InlineExecutor, ManualClock, SteppingIds, manual_sleep
@@ -163,17 +164,7 @@ class World:
     def leave(self, fact_id: str, value: str) -> None:
         """Leave an entry in every store that no event stands behind, as a crash does."""
         now = self.clock.now()
-        fact = Fact(
-            fact_id=fact_id,
-            space="org",
-            subject="acct:lost",
-            predicate="plan",
-            value=value,
-            text=f"acct:lost plan: {value}",
-            actor=ACTOR,
-            provenance=Provenance.ATTESTED,
-            valid_from=now,
-        )
+        fact = lost_fact(fact_id, value, ACTOR, now)
         for store in self.stores:
             store._take(fact, self.label(fact_id, self.ledger_id))
 

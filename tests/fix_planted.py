@@ -29,7 +29,7 @@ from custody_sync.mending import AsyncMending
 from custody_sync.model import Outcome
 from custody_sync.placing import Placer
 from custody_sync.recording import Recorder, Unrecorded
-from custody_sync.removal import Remover
+from custody_sync.removal import Remover, all_gone
 from custody_sync.repair.adopting import Adopting
 from custody_sync.repair.amending import Amending, difference_of
 from custody_sync.repair.backfilling import Backfilling
@@ -158,16 +158,21 @@ def forget_despite_a_hold(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(rules.RULES, Forget, ruthless)
 
 
-def lost_lease(patch: pytest.MonkeyPatch) -> None:
-    """A sweep's lease is given to whoever asks."""
+def give_to_whoever_asks(patch: pytest.MonkeyPatch, wanted: str) -> None:
+    """Let a note that only one may have be taken from whoever has it."""
     acquire = sqlite_notes.acquire
 
     def generous(conn: Any, topic: str, key: str, *rest: Any) -> Any:
-        if topic == "lease":
+        if topic == wanted:
             sqlite_notes.drop(conn, topic, [key], None)
         return acquire(conn, topic, key, *rest)
 
     patch.setattr(sqlite_notes, "acquire", generous)
+
+
+def lost_lease(patch: pytest.MonkeyPatch) -> None:
+    """A sweep's lease is given to whoever asks."""
+    give_to_whoever_asks(patch, "lease")
 
 
 def naive_time(patch: pytest.MonkeyPatch) -> None:
@@ -231,6 +236,16 @@ def forget_always_complete(patch: pytest.MonkeyPatch) -> None:
 def retract_always_complete(patch: pytest.MonkeyPatch) -> None:
     """Whatever the stores say, a retraction says that all is gone."""
     patch.setattr(coordinator, "all_gone", lambda removals: True)
+
+
+def retract_owes_nothing(patch: pytest.MonkeyPatch) -> None:
+    """A retraction is complete although what it brings back has no place yet."""
+    made = coordinator.RetractResult
+
+    def content(**told: Any) -> Any:
+        return made(**{**told, "complete": all_gone(told["removals"])})
+
+    patch.setattr(coordinator, "RetractResult", content)
 
 
 def verify_always_complete(patch: pytest.MonkeyPatch) -> None:
@@ -375,7 +390,17 @@ class Seldom:
 
 
 REFUSED = Fault("net", "refused", 0, "delete", 5)
+UNPUT = Fault("net", "refused", 0, "put", 5)
 SELDOM = (
+    Seldom(
+        retract_owes_nothing,
+        "I5",
+        (
+            Step(0, 0, "write", 0),
+            Step(1, 0, "supersede", 0),
+            Step(2, 0, "retract", 0, faults=(UNPUT,)),
+        ),
+    ),
     Seldom(
         backfill_puts_nothing,
         "I2",

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from fix_planted import check_outside_the_transaction, lost_lease
+from fix_planted import check_outside_the_transaction, give_to_whoever_asks, lost_lease
 
 from custody_sync import forgetting
 from custody_sync.errors import OnHold
-from custody_sync.ledger import Confirm, Forget, Repair, grouping, rules, sqlite_notes
+from custody_sync.ledger import Confirm, Forget, Repair, grouping, rules
 from custody_sync.ledger.embedded import Embedded
 from custody_sync.model import Standing
 from custody_sync.testing.sim import Pair, Schedule, Setting
@@ -83,14 +83,7 @@ def sweep_trusts_its_listing(patch: pytest.MonkeyPatch) -> None:
 
 def key_for_everybody(patch: pytest.MonkeyPatch) -> None:
     """Whoever asks gets an idempotency key, also one that another write has."""
-    acquire = sqlite_notes.acquire
-
-    def generous(conn: Any, topic: str, key: str, *rest: Any) -> Any:
-        if topic == "reservation":
-            sqlite_notes.drop(conn, topic, [key], None)
-        return acquire(conn, topic, key, *rest)
-
-    patch.setattr(sqlite_notes, "acquire", generous)
+    give_to_whoever_asks(patch, "reservation")
 
 
 def answers_mixed_up(patch: pytest.MonkeyPatch) -> None:

@@ -20,12 +20,12 @@ from typing import Any
 
 import psycopg
 from fix_books import bytes_of
+from fix_orphan import label_of, lost_fact
 from fix_world import EMBED, ShiftedClock, World, open_world
 
 from custody_sync import AsyncCoordinator, Ledger
 from custody_sync.errors import StoreWriteFailed, SupersedeConflict
 from custody_sync.ledger import Forget, Retract, jsonl, postgres, sqlite
-from custody_sync.model import Fact, Label, Provenance
 from custody_sync.ports import FaultHook
 from custody_sync.runtime import Runtime
 from custody_sync.testing.faults import Crash, FaultPlan, RecordingHook
@@ -86,28 +86,9 @@ class Victim:
     async def leave(self, fact_id: str, value: str) -> None:
         """Put an entry into both stores that no event stands behind, as a crash does."""
         now = self.runtime.clock.now() - AGO
-        fact = Fact(
-            fact_id=fact_id,
-            space="org",
-            subject="acct:lost",
-            predicate="plan",
-            value=value,
-            text=f"acct:lost plan: {value}",
-            actor=CLERK,
-            provenance=Provenance.ATTESTED,
-            valid_from=now,
-        )
+        fact = lost_fact(fact_id, value, CLERK, now)
         for store in self.world.stores:
-            label = Label(
-                ledger_id=self.ledger.ledger_id,
-                fact_id=fact_id,
-                space="org",
-                stored_at=now,
-                generation=self.runtime.ids.generation(),
-                actor=CLERK,
-                provenance=Provenance.ATTESTED,
-                valid_from=now,
-            )
+            label = label_of(fact, self.ledger.ledger_id, self.runtime.ids.generation())
             await store.put(fact, label)
 
 

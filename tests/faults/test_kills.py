@@ -22,10 +22,9 @@ import pytest
 from fix_lanes import STORAGES, STRANGE, TABLES, Answer, Lane, open_lanes
 from fix_oracle import Logged, Oracle, read_log
 from fix_report import report_kills
+from fix_sizes import FULL, LAB
 
 CHILD = Path(__file__).with_name("kill_child.py")
-FULL = bool(os.environ.get("CUSTODY_SYNC_FULL"))
-LAB = FULL or bool(os.environ.get("CUSTODY_SYNC_LAB"))
 KILLS = int(os.environ.get("CUSTODY_SYNC_KILLS", "1000" if FULL else "104" if LAB else "26"))
 FIRST_SEED = int(os.environ.get("CUSTODY_SYNC_KILL_SEED", "0"))
 LIVES = 26

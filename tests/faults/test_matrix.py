@@ -11,11 +11,10 @@ import pytest
 from fix_matrix import Fault
 from fix_matrix_operations import OPERATIONS
 from fix_matrix_run import Bench, open_bench
+from fix_sizes import FULL, LAB
 
 from custody_sync.faultpoints import FaultPoint
 
-FULL = bool(os.environ.get("CUSTODY_SYNC_FULL"))
-LAB = FULL or bool(os.environ.get("CUSTODY_SYNC_LAB"))
 ALL = (1, 2, 3)
 STORES = {"sqlite": ALL, "jsonl": (2,), "postgres": (1,)} if LAB else dict.fromkeys(("sqlite", "jsonl"), (1,))
 """How many stores there are, by storage; in a run that is not to be long Postgres has a few operations."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 import pytest
 from fix_planted_races import RACES, Race
+from fix_sizes import FULL, LAB
 
 from custody_sync.testing.sim import (
     PAIRS,
@@ -22,8 +22,6 @@ from custody_sync.testing.sim import (
 from custody_sync.testing.sim.__main__ import main, read_arguments
 from custody_sync.testing.sim.scheduling import Order
 
-FULL = bool(os.environ.get("CUSTODY_SYNC_FULL"))
-LAB = FULL or bool(os.environ.get("CUSTODY_SYNC_LAB"))
 PARTS = 20
 TRIED = range(0, PARTS, 1 if LAB else 4)
 """Every fourth part where a run is not to be long."""
@@ -43,7 +41,7 @@ def test_every_schedule_comes_to_what_is_right(part: int) -> None:
 
 
 def test_the_share_has_every_pair() -> None:
-    """Every two operations meet in every run of the tests, and each meets itself."""
+    """Every two operations meet in it, and each meets itself."""
     assert {pair for pair, *_ in share()} == set(PAIRS)
     assert len(PAIRS) == 78
     assert {case[:2] for case in share()} <= {case[:2] for case in everything()}

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
 import pytest
 from fix_planted import PLANTED, SELDOM, Planted, Seldom, salt_kept
+from fix_sizes import FULL, LAB
 
 from custody_sync.testing.sim import Plan, run_seeds, shrink, simulate
 from custody_sync.testing.sim.__main__ import main, read_arguments
 
-FULL = bool(os.environ.get("CUSTODY_SYNC_FULL"))
-LAB = FULL or bool(os.environ.get("CUSTODY_SYNC_LAB"))
 TOLD = 5_000
 """How many seeds the page is about; a run that is not to be long takes the first thousand."""
 SEEDS = 50_000 if FULL else TOLD if LAB else 1_000

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import importlib
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fix_sizes import LAB
 
 from custody_sync.registry import known_stores
 
@@ -98,10 +98,7 @@ def test_verify_concludes(beside: Callable[..., dict[str, Any]], database_uri: s
     assert set(found["bound"]) == {"verify_ratio", "megabytes"}
 
 
-@pytest.mark.skipif(
-    not (os.environ.get("CUSTODY_SYNC_LAB") or os.environ.get("CUSTODY_SYNC_FULL")),
-    reason="takes as long as all other benchmarks do: set CUSTODY_SYNC_LAB",
-)
+@pytest.mark.skipif(not LAB, reason="takes as long as all other benchmarks do: set CUSTODY_SYNC_LAB")
 def test_ledger_concludes(beside: Callable[..., dict[str, Any]], postgres_uri: str) -> None:
     """Every storage is asked everything that has a bound, beside the same statements by hand."""
     found = beside("ledger", postgres_uri, started_by="_ledger_postgres")

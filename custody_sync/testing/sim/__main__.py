@@ -97,7 +97,7 @@ def read_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace
         type=_pair,
         metavar="A:B",
         help="run every schedule of two operations within the bound; "
-        "`share`: those of each run of the tests; `all`: those of every pair",
+        "`share`: the fixed share of the tests; `all`: those of every pair",
     )
     parser.add_argument(
         "--setting", type=_setting, help="with --interleave: only in this one, such as 2p1s-owing"

@@ -49,6 +49,8 @@ def check_claim(judge: Judge, call: Call, result: object) -> None:
     """I5: what a result calls complete is so."""
     if not getattr(result, "complete", False):
         return
+    owed = [one.fact_id for one in getattr(result, "restored", ()) if not one.placed]
+    judge.expect(not owed, "I5", f"{call.operation} is complete, and {owed} are still to be placed")
     if isinstance(result, VerifyResult):
         judge.expect(result.asked > 0, "I5", "a verification that asked nothing is complete")
         for key, _ in _left(judge, call):

@@ -245,7 +245,7 @@ class Judge:
         if held is None:
             return
         ours = held.ledger_id == LEDGER_ID or (held.ledger_id is None and key in self.adopted)
-        self.expect(ours or entry.ledger_id is not None, "I3", f"{key} is not ours")
+        self.expect(ours, "I3", f"{key} is not ours")
         if not ours:
             return
         now = store.time()

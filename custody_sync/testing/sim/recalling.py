@@ -32,7 +32,7 @@ def check_recall(judge: Judge, call: Call, result: RecallResult, k: int, spaces:
     )
     for hit in result.hits:
         words = judge.words.get(hit.fact_id)
-        right = words is None or (hit.fact.value == words and words in hit.text)
+        right = words is None or (hit.fact.value == words and words in hit.text and hit.text == hit.fact.text)
         judge.expect(right, "I1", f"recall served other words as {hit.fact_id}")
     if led is not None:
         _check_status(judge, result.status, len(led) >= k, sorted(believed - {pair[0] for pair in led}))
