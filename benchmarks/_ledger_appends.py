@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from _bench import RawLedger, Reader, Rows, at_once
@@ -19,12 +20,17 @@ from custody_sync.model import Fact, Placement, Provenance
 from custody_sync.runtime import Runtime
 
 AT_ONCE = 64
+IN_A_ROW = 20
+"""Whoever comes after the other side finds threads asleep and caches cold, so neither does each time."""
 STORES = ("vectors", "memories", "agent")
 
 Replay = Callable[[], Awaitable[float]]
 """Does by hand what was appended since the last time, and returns the seconds it took."""
 Again = Callable[[list[Statement]], Awaitable[float]]
 """Does by hand what an append came down to, and returns the seconds it took."""
+
+Pairs = tuple[list[float], list[float]]
+"""The seconds that ours took, and those of the floor."""
 
 
 @dataclass(frozen=True)
@@ -138,17 +144,13 @@ async def measure_appends(ledger: Ledger, drafts: Drafts, amount: Amount, replay
 async def measure_singles(
     ledger: Ledger, drafts: Drafts, amount: Amount, recording: Recording, again: Again
 ) -> dict[str, Taken]:
-    """Alternate appends, one at a time, with their statements on a copy."""
-    ours, bare = [], []
+    """Alternate rows of appends, each after the other, with rows of their statements on a copy."""
+    taken: Pairs = [], []
     ready = drafts.make(amount.single)
     gc.collect()
-    for draft in ready:
-        with recording() as recorder:
-            start = time.perf_counter()
-            await ledger.append(draft)
-            ours.append(time.perf_counter() - start)
-        bare.append(await again(recorder.statements))
-    return {"append 1": Taken.of(ours, bare)}
+    for row in in_rows(ready):
+        await in_turns([partial(ledger.append, draft) for draft in row], recording, again, taken)
+    return {"append 1": Taken.of(*taken)}
 
 
 async def measure_forgets(
@@ -159,23 +161,42 @@ async def measure_forgets(
     replay: Callable[[list[Statement]], float],
 ) -> dict[str, Taken]:
     """Alternate erasures with their statements on a copy: the event, and the cleaning of the files."""
-    forgets: tuple[list[float], list[float]] = [], []
-    erasures: tuple[list[float], list[float]] = [], []
+    forgets: Pairs = [], []
+    erasures: Pairs = [], []
+    unwatched: Pairs = [], []
 
-    async def time_both(taken: tuple[list[float], list[float]], act: Callable[[], Awaitable[object]]) -> None:
+    async def again(statements: list[Statement]) -> float:
+        return replay(statements)
+
+    for row in in_rows(drafts.make(amount.single)):
+        await in_turns([partial(ledger.append, draft) for draft in row], recording, again, unwatched)
+        forgetting = [drafts.forget(draft.fact_id) for draft in row]
+        await in_turns([partial(ledger.append, forget) for forget in forgetting], recording, again, forgets)
+    # Cleaning the files leaves every cache cold, so it comes last.
+    for draft in drafts.make(amount.forgets):
+        forget = drafts.forget(draft.fact_id)
+        appending = [partial(ledger.append, draft), partial(ledger.append, forget)]
+        await in_turns(appending, recording, again, unwatched)
+        await in_turns([ledger.erase], recording, again, erasures)
+    return {"forget": Taken.of(*forgets), "erase": Taken.of(*erasures)}
+
+
+def in_rows(drafts: Sequence[Assert]) -> Iterator[Sequence[Assert]]:
+    """Yield the drafts, a row of them at a time."""
+    for at in range(0, len(drafts), IN_A_ROW):
+        yield drafts[at : at + IN_A_ROW]
+
+
+async def in_turns(
+    acts: Sequence[Callable[[], Awaitable[object]]], recording: Recording, again: Again, taken: Pairs
+) -> None:
+    """Do one thing after the other, then all of it once more by hand, and add the seconds of each."""
+    issued: list[list[Statement]] = []
+    for act in acts:
         with recording() as recorder:
             start = time.perf_counter()
             await act()
             taken[0].append(time.perf_counter() - start)
-        taken[1].append(replay(recorder.statements))
-
-    for n, asserted in enumerate(drafts.make(amount.single + amount.forgets)):
-        with recording() as recorder:
-            await ledger.append(asserted)
-        replay(recorder.statements)
-        forget = drafts.forget(asserted.fact_id)
-        await time_both(forgets, lambda forget=forget: ledger.append(forget))
-        # Cleaning the files leaves every cache cold, so it comes last.
-        if n >= amount.single:
-            await time_both(erasures, ledger.erase)
-    return {"forget": Taken.of(*forgets), "erase": Taken.of(*erasures)}
+        issued.append(recorder.statements)
+    for statements in issued:
+        taken[1].append(await again(statements))

@@ -111,9 +111,11 @@ def recording_sqlite() -> Iterator[Recorder]:
     note = recorder.statements.append
 
     def execute(self: Connection, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        made: sqlite3.Cursor = plain["execute"](self, sql, parameters)
+        # A lock that was not had is asked for again, and begins nothing.
         if not sql.startswith("PRAGMA busy_timeout"):
             note(Statement(sql, parameters))
-        return plain["execute"](self, sql, parameters)
+        return made
 
     def executemany(self: Connection, sql: str, parameters: Any, /) -> sqlite3.Cursor:
         note(Statement(sql, list(parameters), "many"))

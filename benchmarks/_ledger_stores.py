@@ -8,7 +8,7 @@ import shutil
 import sqlite3
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import ClassVar
@@ -170,11 +170,13 @@ class JsonlStore(Store):
 
     @contextmanager
     def single_floor(self, events: int) -> Iterator[Again]:
-        """Write the rows that a SQLite ledger would have written."""
-        with self.append_floor(events) as replay:
+        """Write the rows that a SQLite ledger would have written of the next line."""
+        with self._path.open("rb") as lines, self._beside.append_floor(events) as rows:
+            lines.seek(0, os.SEEK_END)
 
             async def again(_: list[Statement]) -> float:
-                return await replay()
+                await self._write_beside([lines.readline()])
+                return await rows()
 
             yield again
 
@@ -185,13 +187,16 @@ class JsonlStore(Store):
             lines.seek(0, os.SEEK_END)
 
             async def replay() -> float:
-                if new := [read_stored(json.loads(line)) for line in lines]:
-                    storage = await _opened(self._beside.url)
-                    await storage.restore(new)
-                    await storage.close()
+                await self._write_beside(list(lines))
                 return await rows()
 
             yield replay
+
+    async def _write_beside(self, lines: Sequence[bytes]) -> None:
+        if new := [read_stored(json.loads(line)) for line in lines]:
+            storage = await _opened(self._beside.url)
+            await storage.restore(new)
+            await storage.close()
 
     @contextmanager
     def forget_floor(self) -> Iterator[Callable[[list[Statement]], float]]:

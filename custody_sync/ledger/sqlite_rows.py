@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from functools import cache
 from itertools import chain
 
 from custody_sync.ledger.chain import SECTIONS, read_event
@@ -179,11 +180,15 @@ def _insert(
     at = 0
     for size in _AT_ONCE:
         while len(rows) - at >= size:
-            row = f"({', '.join('?' * len(rows[at]))})"
-            values = ", ".join([row] * size)
             parameters = list(chain.from_iterable(rows[at : at + size]))
-            conn.execute(f"INSERT INTO {into} VALUES {values} {on_conflict}", parameters)
+            conn.execute(_statement(into, len(rows[at]), size, on_conflict), parameters)
             at += size
+
+
+@cache
+def _statement(into: str, columns: int, rows: int, on_conflict: str) -> str:
+    row = f"({', '.join('?' * columns)})"
+    return f"INSERT INTO {into} VALUES {', '.join([row] * rows)} {on_conflict}"
 
 
 def _write_log(conn: sqlite3.Connection, group: Group) -> None:
