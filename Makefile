@@ -27,7 +27,9 @@ help:
 demo: $(VENV)/.has-demo
 	$(BIN)/custody-sync demo
 
+# Hundreds of tests start a process, and where Python keeps no bytecode each would compile everything anew.
 test: $(VENV)/.has-test
+	@$(BIN)/python -m compileall -q custody_sync tests
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal $(RINGS)
 
 # Not a part of the tests: what is covered by which tests is told in two files.

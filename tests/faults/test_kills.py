@@ -25,7 +25,7 @@ from fix_report import report_kills
 from fix_sizes import FULL, LAB
 
 CHILD = Path(__file__).with_name("kill_child.py")
-KILLS = int(os.environ.get("CUSTODY_SYNC_KILLS", "1000" if FULL else "104" if LAB else "26"))
+KILLS = int(os.environ.get("CUSTODY_SYNC_KILLS", "1000" if FULL else "104" if LAB else "78"))
 FIRST_SEED = int(os.environ.get("CUSTODY_SYNC_KILL_SEED", "0"))
 LIVES = 26
 """Kills in one world: its ledger grows with every life, and so does what judging it costs."""
