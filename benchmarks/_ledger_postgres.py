@@ -74,15 +74,14 @@ def _issue(conn: psycopg.Connection[Any], statements: Sequence[Statement]) -> No
 @contextmanager
 def recording_postgres() -> Iterator[Recorder]:
     """Note the statements of every asynchronous connection."""
-    recorder = Recorder([])
-    note, plain = recorder.statements.append, AsyncConnection.execute
+    recorder, plain = Recorder(), AsyncConnection.execute
 
     async def execute(self: Any, query: Any, params: Any = None, **more: Any) -> Any:
-        note(Statement(query, params))
+        recorder.note(self.pgconn, Statement(query, params))
         return await plain(self, query, params, **more)
 
     def noted(pgconn: PGconn, calls: Sequence[Call]) -> PQGen[list[PGresult]]:
-        note(Statement(list(calls), None, "message"))
+        recorder.note(pgconn, Statement(list(calls), None, "message"))
         return exchange(pgconn, calls)
 
     with patch.object(AsyncConnection, "execute", execute), patch.object(postgres_wire, "exchange", noted):
@@ -139,7 +138,7 @@ class PostgresStore(Store):
         with closing(PsycopgFloor(self._copied())) as floor, recording_postgres() as recorder:
 
             async def replay() -> float:
-                statements, recorder.statements[:] = list(recorder.statements), []
+                statements = recorder.taken()
                 return floor.run(statements)
 
             yield replay

@@ -7,7 +7,7 @@ import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -94,40 +94,55 @@ class SqliteFloor:
 
 @dataclass(slots=True)
 class Recorder:
-    """Notes what a storage issues while a block runs."""
+    """Notes what a storage issues while a block runs, by connection."""
 
-    statements: list[Statement]
+    issued: dict[int, list[Statement]] = field(default_factory=dict)
+
+    def note(self, connection: object, statement: Statement) -> None:
+        """Note one statement."""
+        self.issued.setdefault(id(connection), []).append(statement)
+
+    @property
+    def statements(self) -> list[Statement]:
+        """What the busiest connection issued: another one may read for the witness meanwhile."""
+        return max(self.issued.values(), key=len, default=[])
+
+    def taken(self) -> list[Statement]:
+        """Return the statements, and begin anew."""
+        statements, self.issued = self.statements, {}
+        return statements
 
     def last_transaction(self) -> list[Statement]:
         """Return the last read: one that was interrupted and asked again is counted once."""
-        begins = [i for i, statement in enumerate(self.statements) if statement.sql == "BEGIN"]
-        return self.statements[begins[-1] :] if begins else self.statements
+        statements = self.statements
+        begins = [i for i, statement in enumerate(statements) if statement.sql == "BEGIN"]
+        return statements[begins[-1] :] if begins else statements
 
 
 @contextmanager
 def recording_sqlite() -> Iterator[Recorder]:
     """Note the statements of every SQLite connection of ours; waiting for a lock costs a floor nothing."""
-    recorder = Recorder([])
-    note = recorder.statements.append
+    recorder = Recorder()
+    note = recorder.note
 
     def execute(self: Connection, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
         made: sqlite3.Cursor = plain["execute"](self, sql, parameters)
         # A lock that was not had is asked for again, and begins nothing.
         if not sql.startswith("PRAGMA busy_timeout"):
-            note(Statement(sql, parameters))
+            note(self, Statement(sql, parameters))
         return made
 
     def executemany(self: Connection, sql: str, parameters: Any, /) -> sqlite3.Cursor:
-        note(Statement(sql, list(parameters), "many"))
+        note(self, Statement(sql, list(parameters), "many"))
         return sqlite3.Connection.executemany(self, sql, parameters)
 
     def begin(self: Connection) -> None:
-        note(Statement("BEGIN"))
+        note(self, Statement("BEGIN"))
         plain["begin"](self)
 
     def leave(self: Connection) -> None:
         if self.in_transaction:
-            note(Statement("ROLLBACK"))
+            note(self, Statement("ROLLBACK"))
         plain["leave"](self)
 
     patches: dict[str, Any] = {"execute": execute, "begin": begin, "leave": leave}
