@@ -21,6 +21,7 @@ from psycopg.conninfo import make_conninfo
 from psycopg.pq.abc import PGconn, PGresult
 
 from custody_sync.ledger import postgres_wire
+from custody_sync.ledger.postgres_schema import SESSION
 from custody_sync.ledger.postgres_wire import Call, exchange, last
 from custody_sync.testing.postgres import EmbeddedPostgres
 
@@ -38,11 +39,13 @@ class PsycopgFloor:
     def __init__(self, url: str) -> None:
         self._url = url
         self._conn = psycopg.connect(url, autocommit=True)
+        self._conn.execute(SESSION)
 
     def open_and_run(self, statements: Sequence[Statement]) -> float:
         """Connect, as a program does once, and ask."""
         start = time.perf_counter()
         with psycopg.connect(self._url, autocommit=True) as conn:
+            conn.execute(SESSION)
             _issue(conn, statements)
         return time.perf_counter() - start
 

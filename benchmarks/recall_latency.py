@@ -18,8 +18,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import closing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, closing
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -27,13 +27,14 @@ from typing import Any
 
 import psycopg
 from _bench import Bound, conclude, median
-from _ledger_postgres import PsycopgFloor, recording_postgres
-from _ledger_raw import Floor, SqliteFloor, Statement, record, recording_sqlite
+from _ledger_postgres import recording_postgres
+from _ledger_raw import SqliteFloor, Statement, decoded, record, recording_sqlite
 from _reconcile_world import DIMENSIONS, NAME, TABLE, Place, Setting, build, vector_of
 from psycopg_pool import AsyncConnectionPool
 
 from custody_sync import AsyncCoordinator, Ledger
 from custody_sync.adapters.pgvector import PgVectorStore
+from custody_sync.ledger.postgres_schema import SESSION
 from custody_sync.model import Hit
 from custody_sync.testing.postgres import EmbeddedPostgres
 
@@ -45,6 +46,8 @@ SIDES = ("bare", "guarded", "ledger")
 PERCENTILES = {"p50": 0.50, "p95": 0.95}
 BUILDING = "-c maintenance_work_mem=1GB -c max_parallel_maintenance_workers=1"
 Figures = dict[str, float]
+Floor = Callable[[Sequence[Statement]], Awaitable[float]]
+"""Issues statements through the driver alone, and returns the seconds it took."""
 
 
 @dataclass(frozen=True)
@@ -134,18 +137,27 @@ class Bench:
         async with pool, await Ledger.open(url) as ledger:
             store = queries.store(pool)
             statements = {text: await self._statements(ledger, store, text) for text in queries.texts}
-            async with AsyncCoordinator(ledger, stores=[store]) as custody:
-                with closing(self._floor(url)) as floor:
-                    for number in range(self._world.rounds + 1):
-                        seconds = await self._round(custody, store, floor, statements)
-                        if number:
-                            self._seconds.append(seconds)
+            async with AsyncCoordinator(ledger, stores=[store]) as custody, self._floor(url) as floor:
+                for number in range(self._world.rounds + 1):
+                    seconds = await self._round(custody, store, floor, statements)
+                    if number:
+                        self._seconds.append(seconds)
         return self._figures()
 
-    def _floor(self, url: str) -> Floor:
+    @asynccontextmanager
+    async def _floor(self, url: str) -> AsyncGenerator[Floor]:
+        """Give what issues statements: on Postgres from the event loop, as everybody here asks it."""
         if self._world.storage == "postgres":
-            return PsycopgFloor(url)
-        return SqliteFloor(Path(url.removeprefix("sqlite:///")))
+            async with await psycopg.AsyncConnection.connect(url, autocommit=True) as conn:
+                await conn.execute(SESSION)
+                yield partial(issued_on, conn)
+        else:
+            with closing(SqliteFloor(Path(url.removeprefix("sqlite:///")))) as bare:
+
+                async def issue(statements: Sequence[Statement]) -> float:
+                    return bare.run(statements)
+
+                yield issue
 
     async def _statements(self, ledger: Ledger, store: PgVectorStore, text: str) -> list[Statement]:
         """Return what the ledger issues for the entries that a search serves."""
@@ -168,7 +180,7 @@ class Bench:
             answers: dict[str, Any] = {}
             for side in order:
                 if side == "ledger":
-                    seconds[side].append(floor.run(issued))
+                    seconds[side].append(await floor(issued))
                 elif side == "bare":
                     answers[side] = await timed(seconds[side], partial(store.search, text, K, None))
                 else:
@@ -187,6 +199,15 @@ class Bench:
             allowed = [one["guarded"] / (ALLOWED * one["bare"] + one["ledger"]) for one in rounds]
             found[f"of_allowed_{name}"] = median(allowed)
         return found
+
+
+async def issued_on(conn: psycopg.AsyncConnection[Any], statements: Sequence[Statement]) -> float:
+    """Issue statements, fetch and decode all their rows, and return the seconds it took."""
+    start = time.perf_counter()
+    for sql, parameters, _ in statements:
+        cursor = await conn.execute(sql, parameters)
+        decoded(await cursor.fetchall())
+    return time.perf_counter() - start
 
 
 async def timed(seconds: list[float], ask: Callable[[], Awaitable[Any]]) -> Any:

@@ -28,6 +28,7 @@ from custody_sync.recalled import (
     Recalled,
     RecallResult,
     RecallStatus,
+    recalled_of,
 )
 from custody_sync.served import Served, in_order, joined, read_hits
 from custody_sync.stores import Gate, describe
@@ -146,7 +147,10 @@ class Recall:
         while True:
             served = await self._serve(size, spaces)
             if served is not None:
+                is_first = self._sifted is None
                 self._sifted = await self._sift(served)
+                if is_first:
+                    self._note_spare(self._sifted)
             assert self._sifted is not None  # noqa: S101  # the first answer is there, or was raised
             if self._is_settled(self._sifted):
                 break
@@ -184,11 +188,16 @@ class Recall:
     def _first_size(self) -> int:
         """Return how many entries are enough for `k` facts, as a rule.
 
-        A store that keeps superseded entries serves about as many of them; any other has few that lead
-        to nothing.
+        A store that keeps superseded entries serves about as many of them; any other serves a few that lead
+        to nothing, if it did of late.
         """
         k = self._question.k
-        return k + (k if self._gate.keeps else max(2, k // 8))
+        return k + (k if self._gate.keeps else min(_few(k), self._gate.spare))
+
+    def _note_spare(self, sifted: Sifted) -> None:
+        """Remember what a store served in vain; that it serves less of it is believed one entry at a time."""
+        in_vain = sifted.seen - len(sifted.live)
+        self._gate.spare = max(min(in_vain, _few(self._question.k)), self._gate.spare - 1)
 
     def _is_settled(self, sifted: Sifted) -> bool:
         """Choose what is served of an answer, and tell whether a larger one could add nothing to it."""
@@ -294,10 +303,7 @@ class Recall:
                     return RecallStatus.BUDGET_TOO_SMALL if is_correction else RecallStatus.BUDGET_SPENT
                 text, cut = text[: room - len(MARK)] + MARK, True
             left -= len(text)
-            external_id = entry.external_id
-            hits.append(
-                Recalled(fact=fact, text=text, store=store, external_id=external_id, score=score, cut=cut)
-            )
+            hits.append(recalled_of(fact, text, store, entry.external_id, score, cut))
         return None
 
     async def _add_history(self, at: Instants) -> None:
@@ -326,7 +332,9 @@ class Recall:
             seen=sifted.seen,
             valid_at=sifted.at.valid_at,
             head=sifted.at.head if was_read else None,
-            dropped={why: sifted.dropped[why] for why in Dropped if why in sifted.dropped},
+            dropped={why: sifted.dropped[why] for why in Dropped if why in sifted.dropped}
+            if sifted.dropped
+            else {},
             unlabelled=tuple(sifted.unlabelled) if question.unlabelled == "show" else (),
             notes=(*self._notes, *self._remarks(sifted)),
         )
@@ -345,6 +353,10 @@ class Recall:
                 "whether it lacks some, backfill puts them there"
             )
         return remarks
+
+
+def _few(k: int) -> int:
+    return max(2, k // 8)
 
 
 def _is_kept(keep: Keep, fact: Fact) -> bool:

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from custody_sync.model import Entry, Hit
-from custody_sync.shown import Spoiled, read_page
+from custody_sync.shown import Spoiled, is_plain, read_entry
 
 Served: TypeAlias = tuple[Entry, float | None]
 """An entry as the store served it, and its score; a plain pair, since every recall makes a dozen."""
@@ -17,13 +17,13 @@ _Key: TypeAlias = tuple[str, str | None, str | None, str | None]
 
 def read_hits(hits: Sequence[object], store: str) -> list[Served]:
     """Return what can be read of an answer, in its order."""
-    shown = [hit if isinstance(hit, Hit) else None for hit in hits]
-    entries = read_page([hit and hit.entry for hit in shown], store)
-    return [
-        (entry, _number(hit.score))
-        for hit, entry in zip(shown, entries, strict=True)
-        if hit is not None and not isinstance(entry, Spoiled)
-    ]
+    served: list[Served] = []
+    for hit in hits:
+        if isinstance(hit, Hit):
+            entry = hit.entry if is_plain(hit.entry, store) else read_entry(hit.entry, store)
+            if not isinstance(entry, Spoiled):
+                served.append((entry, _number(hit.score)))
+    return served
 
 
 def joined(newer: list[Served], older: list[Served]) -> list[Served]:

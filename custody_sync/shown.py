@@ -36,7 +36,7 @@ def read_entry(row: object, store: str) -> Entry | Spoiled:
     An entry belongs to the store that showed it, whatever the adapter wrote into it. An unlabelled
     one is only counted.
     """
-    if type(row) is Entry and _are_plain([row], store):
+    if isinstance(row, Entry) and is_plain(row, store):
         return row
     if not isinstance(row, Entry):
         return Spoiled(NAMELESS, None, f"it is {type(row).__name__}, not an Entry")
@@ -52,6 +52,38 @@ def read_entry(row: object, store: str) -> Entry | Spoiled:
 def read_page(rows: Sequence[object], store: str) -> list[Entry | Spoiled]:
     """Read rows as `read_entry` does, looking at a whole page at once where nothing in it is odd."""
     return _plain(rows, store) or [read_entry(row, store) for row in rows]
+
+
+def is_plain(row: object, store: str) -> bool:
+    """Tell at a look whether a row is what nearly all are: labelled, in ASCII, dated in UTC."""
+    if type(row) is not Entry:
+        return False
+    fact_id, external_id, ledger_id = row.fact_id, row.external_id, row.ledger_id
+    space, scope, generation = row.space, row.scope, row.generation
+    # One after the other: a loop over them takes longer than all of it, and every recall looks at a dozen.
+    if not (
+        type(fact_id) is str
+        and type(external_id) is str
+        and type(ledger_id) is str
+        and (space is None or type(space) is str)
+        and (scope is None or type(scope) is str)
+        and (generation is None or type(generation) is str)
+        and (row.text is None or type(row.text) is str)
+        and (row.custody is None or type(row.custody) is str)
+        and row.store == store
+        and external_id
+        and len(fact_id) <= MAX_NAME_CHARS
+        and fact_id.strip()
+        and _is_dated(row.stored_at)
+        and _is_dated(row.created_at)
+    ):
+        return False
+    said = f"{fact_id}{external_id}{ledger_id}{store}{space}{scope}{generation}"
+    return said.isascii() and "\x00" not in said
+
+
+def _is_dated(date: object) -> bool:
+    return date is None or (type(date) is datetime and date.tzinfo is UTC)
 
 
 def read_texts(rows: Sequence[object], store: str) -> list[Entry | Spoiled]:

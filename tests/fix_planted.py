@@ -17,6 +17,7 @@ from fix_planted_recall import (
     recall_reversed,
     recall_serves_nothing,
     recall_serves_twice,
+    recall_trusts_the_store,
     recall_withholds,
 )
 
@@ -363,12 +364,13 @@ PLANTED = (
     Planted(another_actor, ("I7",), 0),
     Planted(recall_withholds, ("I1",), 19),
     Planted(recall_reversed, ("I1",), 19),
+    Planted(recall_trusts_the_store, ("I1",), 45),
     Planted(recall_serves_nothing, ("I1",), 3),
     Planted(recall_always_exhausted, ("I1",), 595),
     Planted(recall_serves_twice, ("I1",), 19),
     Planted(recall_of_any_space, ("I1",), 9),
     Planted(adopt_records_nothing, ("I3",), 0),
-    Planted(reconcile_puts_nothing, ("I2",), 114),
+    Planted(reconcile_puts_nothing, ("I2",), 10),
     Planted(space_not_listed, ("I6",), 146),
 )
 

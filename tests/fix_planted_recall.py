@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from custody_sync import recall
 from custody_sync.recall import Recall
 from custody_sync.recalled import Dropped
 
@@ -25,6 +26,26 @@ def _sifting(patch: pytest.MonkeyPatch, change: Callable[[list[Any]], object]) -
 def recall_withholds(patch: pytest.MonkeyPatch) -> None:
     """A recall serves the first live fact and no other."""
     _sifting(patch, lambda live: live.__delitem__(slice(1, None)))
+
+
+def recall_trusts_the_store(patch: pytest.MonkeyPatch) -> None:
+    """A recall serves the words that the store shows, whoever wrote them."""
+    serve = recall.recalled_of
+
+    def shown(self: Recall, sifted: Any) -> Any:
+        texts = {entry.external_id: entry.text for (entry, _), _ in sifted.live}
+        with pytest.MonkeyPatch.context() as trusting:
+            trusting.setattr(
+                recall,
+                "recalled_of",
+                lambda fact, text, store, external_id, score, cut: serve(
+                    fact, texts[external_id] or text, store, external_id, score, cut
+                ),
+            )
+            return choose(self, sifted)
+
+    choose = Recall._choose
+    patch.setattr(Recall, "_choose", shown)
 
 
 def recall_reversed(patch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from custody_sync.canonical import parse
@@ -87,8 +87,11 @@ class _Fact:
 
 def _instant(text: str) -> datetime:
     """Read an instant that the schema has NOT NULL, written by `format_instant`."""
-    instant = read_instant(text)
-    if instant is None:
+    try:
+        instant = datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        raise ValueError("instant") from None
+    if instant.tzinfo is not UTC:
         raise ValueError("instant")
     return instant
 

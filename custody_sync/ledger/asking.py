@@ -226,12 +226,14 @@ class Asking(Outstanding):
             the instants that were answered for, and one answer an entry, in the order given.
         """
         asked = _read_entries(entries)
-        adopted = tuple(
-            self.adopted_ids(entry.store, entry.external_id) if entry.fact_id is None else ()
-            for entry in asked
-        )
         trail = _trail(valid_at, tx_at, include_claimed)
-        return await self._storage.follow(asked, replace(trail, adopted=adopted))
+        if None in [entry.fact_id for entry in asked]:
+            adopted = tuple(
+                self.adopted_ids(entry.store, entry.external_id) if entry.fact_id is None else ()
+                for entry in asked
+            )
+            trail = replace(trail, adopted=adopted)
+        return await self._storage.follow(asked, trail)
 
     async def links(
         self, fact_ids: Sequence[str], *, valid_at: datetime | None = None, tx_at: datetime | None = None

@@ -198,14 +198,12 @@ class PostgresStorage:
         self._check_usable()
         with ledger_errors(self.name):
             try:
-                async with self._pool.connection() as conn:
-                    return await query(conn, *args)
+                return await self._pool.lend(query, *args)
             except psycopg.Error as error:
                 if not is_cut(error):
                     raise
             await self._pool.check()
-            async with self._pool.connection() as conn:
-                return await query(conn, *args)
+            return await self._pool.lend(query, *args)
 
     async def check(self, prepared: Prepared) -> None:
         """Decide on a draft against the committed state, without writing."""

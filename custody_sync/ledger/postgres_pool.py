@@ -7,15 +7,17 @@ does so on stderr where nobody set up logging. What fails is told by our errors,
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg import AsyncConnection
 from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool
+
+T = TypeVar("T")
 
 _LOGGERS = ("psycopg.pool", "psycopg_pool.sched_async")
 _ours: ContextVar[bool] = ContextVar("custody_sync_pool", default=False)
@@ -63,7 +65,8 @@ class Pool(AsyncConnectionPool[AsyncConnection[Any]]):
         idle, self._idle = self._idle, None
         if idle is not None and not idle.closed:
             return idle
-        await self.open()
+        if self.closed:
+            await self.open()
         with _unlogged():
             return await super().getconn(timeout)
 
@@ -76,6 +79,17 @@ class Pool(AsyncConnectionPool[AsyncConnection[Any]]):
             self._idle = conn
         else:
             await conn.close()
+
+    async def lend(self, query: Callable[..., Awaitable[T]], *args: Any) -> T:
+        """Ask something over a connection; each of its statements is a transaction of its own.
+
+        What `connection()` adds, a commit of nothing, would close the first one, which is not the pool's.
+        """
+        conn = await self.getconn()
+        try:
+            return await query(conn, *args)
+        finally:
+            await self.putconn(conn)
 
     async def check(self) -> None:
         """Replace the connections that are gone."""

@@ -28,7 +28,7 @@ Settings = dict[str, bytes]
 
 # Every question has an index for its answer. A plan made while the tables were small would read
 # them from end to end, and would be kept when they no longer are.
-_SESSION = (
+SESSION = (
     "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off; "
     # What an index gives in order is not to be gathered and sorted.
     "SET enable_bitmapscan = off; "
@@ -100,7 +100,7 @@ async def _connect(location: Location, *, create: bool) -> AsyncConnection[Any]:
 
 async def _meet(conn: AsyncConnection[Any], location: Location) -> Met | None:
     try:
-        asked = await conn.execute(f"{_SESSION}; {_sql(location)['meet']}".encode())
+        asked = await conn.execute(f"{SESSION}; {_sql(location)['meet']}".encode())
     except psycopg.ProgrammingError as error:
         if isinstance(error, psycopg.errors.InsufficientPrivilege):
             raise
@@ -125,7 +125,7 @@ def _unconnected(error: BaseException, location: Location, create: bool) -> erro
 
 async def prepare_session(conn: AsyncConnection[Any]) -> None:
     """Set what every connection of ours needs."""
-    await conn.execute(_SESSION)
+    await conn.execute(SESSION)
 
 
 async def find(

@@ -50,7 +50,7 @@ class Trails:
         at, rows = await self._rows(conn, name, {"entries": as_json(asked)}, trail, now)
         own = [row for row in rows if row[0] is not None]
         last = [row[OWN:] for row in rows if row[0] is None and row[OWN] is not None]
-        return at, followed_of(own, last, entries, at, trail)
+        return at, followed_of(own, last, entries, at, trail)[0]
 
     async def links(
         self, conn: AsyncConnection[Any], fact_ids: Sequence[str], trail: Trail, now: datetime

@@ -7,10 +7,9 @@ import sqlite3
 from collections.abc import Sequence
 from datetime import datetime
 
-from custody_sync.ledger.answers import Row
 from custody_sync.ledger.questions import Instants, Trail
 from custody_sync.ledger.sqlite_reads import head_at
-from custody_sync.ledger.trails import LINK, askable, asked_of, followed_of, links_of, roots_to_ask
+from custody_sync.ledger.trails import LINK, askable, asked_of, followed_of, links_of
 from custody_sync.model import Entry, format_instant
 from custody_sync.recalled import Followed, Link
 
@@ -54,11 +53,11 @@ def follow(
         for place, owner in conn.execute(_OWNERS, (json.dumps(unlabelled),)):
             ids[place] = owner
     rows = conn.execute(_FOLLOW, (json.dumps(ids),)).fetchall()
-    last: list[Row] = []
-    if roots := roots_to_ask(rows, at, trail):
+    found, roots = followed_of(rows, (), entries, at, trail)
+    if roots:
         asked = {"roots": json.dumps(roots), "head": at.head.seq, "valid_at": format_instant(at.valid_at)}
-        last = conn.execute(_LAST, asked).fetchall()
-    return at, followed_of(rows, last, entries, at, trail)
+        found, _ = followed_of(rows, conn.execute(_LAST, asked).fetchall(), entries, at, trail)
+    return at, found
 
 
 def links(

@@ -51,51 +51,52 @@ def asked_of(entries: Sequence[Entry], trail: Trail) -> tuple[list[str | None], 
     return [askable(entry.fact_id) for entry in entries], unlabelled
 
 
-def roots_to_ask(rows: Iterable[Row], at: Instants, trail: Trail) -> list[str]:
-    """Return the chains of which the link in effect last has to be looked for, each once."""
-    valid_at = format_instant(at.valid_at)
-    chains = (row[OWN:] for row in rows if row[OWN + _ROOT] is not None)
-    return list(dict.fromkeys(link[_ROOT] for link in chains if not _is_last(link, valid_at, trail)))
-
-
-def _is_last(link: Row, valid_at: str, trail: Trail) -> bool:
-    """Tell whether a link is seen to be in effect last without its chain: at the head, what is live is."""
-    return trail.tx_at is None and bool(link[_LIVE]) and bool(link[_VALID_FROM] <= valid_at)
-
-
 def followed_of(
     rows: Iterable[Row],
     last: Iterable[Row],
     entries: Sequence[Entry],
     at: Instants,
     trail: Trail,
-) -> list[Followed]:
+) -> tuple[list[Followed], list[str]]:
     """Return where each entry leads: only the link of a chain that is in effect last can be believed.
 
-    `rows` are of `OWN` columns and a link, `last` are the links that `roots_to_ask` asks for.
+    `rows` are of `OWN` columns and a link, `last` are the links in effect last of chains where that is not
+    seen from `rows`.
+
+    Returns:
+        what was found, and the roots of such chains that `last` has no link of.
     """
     found = [Followed(Belief.UNKNOWN, entry.fact_id, None) for entry in entries]
     head, valid_at = at.head.seq, format_instant(at.valid_at)
+    is_now = trail.tx_at is None
     ends = {link[_ROOT]: link for link in last}
     made: dict[int, Fact] = {}
+    lacking: dict[str, None] = {}
     for row in rows:
-        place, adopted_by, claimed_at = row[:OWN]
-        link, fact, owner = row[OWN:], None, found[place].owner
+        place, owner = row[0], found[row[0]].owner
+        link, fact = row[OWN:], None
+        # At the head what is live is in effect, the last of its chain, and neither taken back nor erased.
+        is_last = is_now and bool(link[_ROOT] is not None and link[_LIVE] and link[_VALID_FROM] <= valid_at)
         if link[_ROOT] is None:
-            belief = _of_no_fact(claimed_at, head)
+            belief = _of_no_fact(row[2], head)
         elif entries[place].fact_id is None and _is_another(entries[place], _fact(link, head)):
             continue
+        elif is_last and _is_valid(link, valid_at):
+            belief = Belief.BELIEVED
+            fact = made.get(link[_SEQ]) or made.setdefault(link[_SEQ], _fact(link, head))
         else:
             belief = belief_of(link, head, valid_at)
             waits = trail.include_claimed and belief is Belief.CLAIMED and _is_valid(link, valid_at)
-            end = link if waits or _is_last(link, valid_at, trail) else ends.get(link[_ROOT])
-            if end is not None:
+            end = link if waits or is_last else ends.get(link[_ROOT])
+            if end is None:
+                lacking[link[_ROOT]] = None
+            else:
                 if belief in _COVERED and end[_EFFECT] > link[_EFFECT]:
                     belief = Belief.SUPERSEDED
                 if _is_valid(end, valid_at) and not _is_past(end[_FORGOTTEN], head):
                     fact = made.get(end[_SEQ]) or made.setdefault(end[_SEQ], _fact(end, head))
-        found[place] = Followed(belief, adopted_by if owner is None else owner, fact)
-    return found
+        found[place] = Followed(belief, row[1] if owner is None else owner, fact)
+    return found, list(lacking)
 
 
 def links_of(rows: Iterable[Row], fact_ids: Sequence[str], at: Instants) -> list[tuple[Link, ...]]:
@@ -163,4 +164,4 @@ def _fact(link: Row, head: int) -> Fact:
     return fact_of(link[_ANSWERED:], head)
 
 
-__all__ = ["LINK", "OWN", "askable", "asked_of", "belief_of", "followed_of", "links_of", "roots_to_ask"]
+__all__ = ["LINK", "OWN", "askable", "asked_of", "belief_of", "followed_of", "links_of"]

@@ -77,12 +77,29 @@ async def test_the_store_is_asked_for_more_until_there_are_enough(tmp_path: Path
         stale = [entry_of(desk.ledger, f"nobody-{n}") for n in range(40)]
         shelf.lay(*stale, *[entry_of(desk.ledger, fact_id) for fact_id in live])
         found = await desk.custody.recall("plan", k=3)
-        assert (values_of(found), shelf.sizes, found.seen) == ([0, 1, 2], [5, 20, 80], 43)
+        assert (values_of(found), shelf.sizes, found.seen) == ([0, 1, 2], [3, 12, 48], 43)
         assert (found.status, counts_of(found)) == ("full", {"orphan": 40})
         shelf.sizes.clear()
         shelf.cap = 20
         assert (await desk.custody.recall("plan", k=3)).status == "short"
         assert shelf.sizes == [5, 20, 80]
+
+
+async def test_what_a_store_served_in_vain_is_asked_for_in_the_next_answer(tmp_path: Path) -> None:
+    """As many more as led to nothing of late, but few; one fewer each time that none did."""
+    async with open_shelf(tmp_path) as (desk, shelf):
+        live = [await desk.written(n, predicate=f"p{n}") for n in range(8)]
+        laid = [entry_of(desk.ledger, fact_id) for fact_id in live]
+        shelf.lay(*[entry_of(desk.ledger, f"nobody-{n}") for n in range(2)], *laid)
+        for k, sizes in ((4, [4, 16]), (4, [6]), (1, [3]), (4, [6])):
+            shelf.sizes.clear()
+            found = await desk.custody.recall("plan", k=k)
+            assert (values_of(found), shelf.sizes) == ([*range(k)], sizes)
+        shelf.lay(*laid)
+        for sizes in ([6], [5], [4], [4]):
+            shelf.sizes.clear()
+            assert values_of(await desk.custody.recall("plan", k=4)) == [0, 1, 2, 3]
+            assert shelf.sizes == sizes
 
 
 @pytest.mark.parametrize("labels", [True, False])
@@ -173,11 +190,11 @@ async def test_a_larger_answer_that_lacks_something_takes_nothing_away(tmp_path:
         shelf: Any = desk.stores["shelf"]
         first = await desk.written("first")
         second = await desk.written("second", predicate="p")
-        stale = [entry_of(desk.ledger, f"nobody-{n}") for n in range(8)]
+        stale = [entry_of(desk.ledger, f"nobody-{n}") for n in range(5)]
         shelf.lay(entry_of(desk.ledger, first), *stale, entry_of(desk.ledger, second))
         found = await desk.custody.recall("plan", k=2)
         assert (sorted(values_of(found)), found.status) == (["first", "second"], "full")
-        assert (found.seen, counts_of(found)) == (10, {"orphan": 8})
+        assert (found.seen, counts_of(found)) == (7, {"orphan": 5})
 
 
 async def test_what_goes_meanwhile_does_not_stand_for_what_is_missing(
@@ -218,7 +235,7 @@ async def test_a_store_that_never_ends_is_asked_so_often_and_no_more(tmp_path: P
         await desk.written("pro")
         found = await desk.custody.recall("plan", k=4)
         shelf: Any = desk.stores["shelf"]
-        assert shelf.sizes == [6, 24, 96, 384, 1536, 6144, MOST]
+        assert shelf.sizes == [4, 16, 64, 256, 1024, 4096, MOST]
         assert (found.hits, found.status, found.seen) == ((), "short", MOST)
         assert found.notes == (f"only the first {MOST} entries were looked at",)
 
@@ -231,7 +248,7 @@ async def test_more_hits_than_asked_for_are_not_looked_at(tmp_path: Path) -> Non
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(shelf, "search", AsyncMock(return_value=shelf.hits))
             found = await desk.custody.recall("plan", k=2)
-        assert (values_of(found), found.seen, found.status) == ([0, 1], 4, "full")
+        assert (values_of(found), found.seen, found.status) == ([0, 1], 2, "full")
 
 
 # --- lies -----------------------------------------------------------------------------------
@@ -320,9 +337,9 @@ async def test_a_store_that_refuses_to_serve_more(tmp_path: Path) -> None:
         )
         found = await desk.custody.recall("plan", k=2)
         assert (values_of(found), found.status, found.complete) == ([0], "short", False)
-        assert found.notes[0] == "shelf did not answer when it was asked for 16 entries (HttpError 503)"
+        assert found.notes[0] == "shelf did not answer when it was asked for 32 entries (HttpError 503)"
         assert "canary" not in repr(found)
-        error = await error_of(desk.custody.recall("plan", k=9), StoreError)
+        error = await error_of(desk.custody.recall("plan", k=10), StoreError)
         assert error.cause == "HttpError 503"
         for fact_id in live[1:]:
             await desk.retract(fact_id)

@@ -97,6 +97,8 @@ def _check_reconciled(judge: Judge, call: Call, result: ReconcileResult) -> None
     lacking = [key for key in current if key in call.due and not judge.stores[key[0]].holds(key[1])]
     lacking = [key for key in lacking if key not in judge.log.doubtful]
     judge.expect(not lacking, "I2", f"reconcile is complete, and {lacking} are not there")
+    changed = sorted(judge.changed(current.keys()) & call.edited & call.due)
+    judge.expect(not changed, "I2", f"reconcile is complete, and {changed} have other texts than the ledger")
 
 
 def _check_space(judge: Judge, call: Call) -> None:

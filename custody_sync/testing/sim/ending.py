@@ -79,7 +79,7 @@ class Ending:
             await self._judge_debts()
             if not self._has_later():
                 break
-        if self.judge.lost and not self.judge.violations:
+        if (self.judge.lost or self.judge.edited) and not self.judge.violations:
             await self._put_again()
 
     def _has_later(self) -> bool:
@@ -101,12 +101,14 @@ class Ending:
             self.judge.check_erased(self.disk)
 
     async def _put_again(self) -> None:
-        """I2: what stores lost by themselves one reconciliation puts again, and then nothing is missing."""
+        """I2: what stores lost, and what was edited in them, one reconciliation puts again."""
         call = self.judge.begin("reconcile", self.observer, ACTOR)
         task = self.observer.start(self._reconcile(), call.number)
         await asyncio.wait([task], timeout=PATIENCE)
         self.judge.expect(task.done(), "I2", "the reconciliation did not end")
         self._judge_end(lost=frozenset())
+        changed = self.judge.changed(self.judge.log.current(format_instant(self.clock.now())).keys())
+        self.judge.expect(not changed, "I2", f"all is healed, and {sorted(changed)} have other texts")
 
     async def _reconcile(self) -> None:
         try:

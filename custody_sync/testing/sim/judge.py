@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -77,6 +77,8 @@ class Call:
     """How many puts had landed before it."""
     due: frozenset[Key] = frozenset()
     """Of a verification: what it has to ask about."""
+    edited: frozenset[Key] = frozenset()
+    """Of a reconciliation: the entries whose texts were not the ledger's when it began."""
     identity: bool = False
     """Whether it was told to erase whom and what a fact is about as well."""
     space: str | None = None
@@ -128,6 +130,8 @@ class Judge:
     """Those of them that became facts."""
     lost: set[Key] = field(default_factory=set)
     """Entries that their store lost by itself."""
+    edited: set[Key] = field(default_factory=set)
+    """Entries whose text somebody has changed in their store."""
     checks: int = 0
 
     def fail(self, invariant: str, seen: str) -> None:
@@ -214,6 +218,10 @@ class Judge:
         asked = key in self.gone or key not in self.put_by
         self.expect(asked, "I5", f"event {event['seq']} calls {key} gone, and the store never said so")
 
+    def changed(self, current: Set[Key]) -> set[Key]:
+        """Return the entries that have to be there, and whose texts are somebody else's."""
+        return {key for key in self.edited & current if self.stores[key[0]].holds(key[1])}
+
     def took_over(self, topic: str, until: str | None, now: datetime) -> None:
         """Check that a lease that was given to somebody else had lapsed."""
         lapsed = until is not None and until <= format_instant(now)
@@ -233,6 +241,7 @@ class Judge:
             self.put_by[key] = call
             self.gone.discard(key)
             self.lost.discard(key)
+            self.edited.discard(key)
             # What has been called gone may come back by itself; it is another sweep's work then.
             self.log.verified.discard(key)
         if 0 <= call < len(self.calls) and not again:

@@ -11,7 +11,7 @@ import contextvars
 import random
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar
@@ -175,6 +175,13 @@ class SimStore(MemoryStore):
         for external_id in newest:
             self.drop(external_id)
         return newest
+
+    def reword(self, words: str) -> str | None:
+        """Give the newest entry with a label another text, behind everybody's back, and return its id."""
+        newest = [external_id for external_id in self._held if not external_id.startswith("raw-")][-1:]
+        for external_id in newest:
+            self._held[external_id] = replace(self._held[external_id], text=words)
+        return newest[0] if newest else None
 
     def shown(self) -> list[Entry]:
         """Return every entry that is really there or that its index still has."""

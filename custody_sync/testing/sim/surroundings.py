@@ -169,6 +169,16 @@ class Surroundings:
             self.judge.lost.add((store.name, external_id))
             self.say(f"{store.name} loses {external_id}")
 
+    def edit(self, step: Step) -> None:
+        """Let somebody edit an entry in its store, in every fifth world, where nobody tells the ledger."""
+        if self.plan.seed % 5 or step.number % 3 != 2:
+            return
+        store = self.stores[step.pick % len(self.stores)]
+        external_id = store.reword(f"acct plan canary: somebody's words at step {step.number}")
+        if external_id is not None:
+            self.judge.edited.add((store.name, external_id))
+            self.say(f"somebody edits {external_id} in {store.name}")
+
     def cancel_after(self, task: asyncio.Task[None], steps: int) -> None:
         """Let a caller give up after so many steps of the run."""
 

@@ -106,6 +106,7 @@ class World:
         if process.dead:
             process = around.restart(step.process % len(around.processes))
         steps = around.arm(step, process)
+        around.edit(step)
         call = self.judge.begin(step.operation, process, actor_of(step))
         task = process.start(self._perform(step, process, call), call.number)
         self._under_way.append((call, task))
