@@ -55,7 +55,7 @@ class Size:
 FULL = Size(
     times=200,
     openings=15,
-    appends=Amount(single=100, rounds=9, appends=1280, forgets=9),
+    appends=Amount(single=400, rounds=9, appends=1280, forgets=9),
     race=(8, 16, 1500, 5),
 )
 SMOKE = Size(

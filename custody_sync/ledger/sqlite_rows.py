@@ -188,7 +188,8 @@ def _insert(
 @cache
 def _statement(into: str, columns: int, rows: int, on_conflict: str) -> str:
     row = f"({', '.join('?' * columns)})"
-    return f"INSERT INTO {into} VALUES {', '.join([row] * rows)} {on_conflict}"
+    values = ", ".join([row] * rows)
+    return f"INSERT INTO {into} VALUES {values} {on_conflict}"
 
 
 def _write_log(conn: sqlite3.Connection, group: Group) -> None:

@@ -89,7 +89,7 @@ async def test_what_the_server_refuses_is_recorded_nowhere_and_named(
     """A read-only database, a lock that is not let go of, a table that is gone: three kinds of error."""
     book, _, somebody = cut
     schema = somebody.url.partition("&schema=")[2]
-    monkeypatch.setattr(postgres_schema, "_SESSION", "SET lock_timeout = '50ms'")
+    monkeypatch.setattr(postgres_schema, "SESSION", "SET lock_timeout = '50ms'")
     await book.ledger.close()
     book.ledger = await Ledger.open(somebody.url, witness=False, runtime=testing_runtime(clock=book.clock))
     with psycopg.connect(somebody.url.partition("&schema=")[0]) as conn:

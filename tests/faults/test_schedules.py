@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 from fix_planted_races import RACES, Race
-from fix_sizes import FULL, LAB
+from fix_sizes import FULL
 
 from custody_sync.testing.sim import (
     PAIRS,
@@ -23,15 +23,14 @@ from custody_sync.testing.sim.__main__ import main, read_arguments
 from custody_sync.testing.sim.scheduling import Order
 
 PARTS = 20
-TRIED = range(0, PARTS, 1 if LAB else 4)
-"""Every fourth part where a run is not to be long."""
+
 CASES = list(everything() if FULL else share())
 LEAST = 50_000 if FULL else 2_000
 """So many schedules there are at least."""
 
 
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize("part", TRIED)
+@pytest.mark.parametrize("part", range(PARTS))
 def test_every_schedule_comes_to_what_is_right(part: int) -> None:
     """I1 to I8 hold at every moment of every schedule, and the two come to what they come to in turn."""
     explored = run_schedules(CASES[part::PARTS])
