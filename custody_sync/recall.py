@@ -147,10 +147,7 @@ class Recall:
         while True:
             served = await self._serve(size, spaces)
             if served is not None:
-                is_first = self._sifted is None
                 self._sifted = await self._sift(served)
-                if is_first:
-                    self._note_spare(self._sifted)
             assert self._sifted is not None  # noqa: S101  # the first answer is there, or was raised
             if self._is_settled(self._sifted):
                 break
@@ -188,16 +185,10 @@ class Recall:
     def _first_size(self) -> int:
         """Return how many entries are enough for `k` facts, as a rule.
 
-        A store that keeps superseded entries serves about as many of them; any other serves a few that lead
-        to nothing, if it did of late.
+        A store that keeps superseded entries serves about as many of them; any other is clean as a rule.
+        What it served before may not matter: the same question has the same answer.
         """
-        k = self._question.k
-        return k + (k if self._gate.keeps else min(_few(k), self._gate.spare))
-
-    def _note_spare(self, sifted: Sifted) -> None:
-        """Remember what a store served in vain; that it serves less of it is believed one entry at a time."""
-        in_vain = sifted.seen - len(sifted.live)
-        self._gate.spare = max(min(in_vain, _few(self._question.k)), self._gate.spare - 1)
+        return self._question.k * (2 if self._gate.keeps else 1)
 
     def _is_settled(self, sifted: Sifted) -> bool:
         """Choose what is served of an answer, and tell whether a larger one could add nothing to it."""
@@ -353,10 +344,6 @@ class Recall:
                 "whether it lacks some, backfill puts them there"
             )
         return remarks
-
-
-def _few(k: int) -> int:
-    return max(2, k // 8)
 
 
 def _is_kept(keep: Keep, fact: Fact) -> bool:

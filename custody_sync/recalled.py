@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 from custody_sync.model import Entry, Fact, Head, Json, Provenance
 
@@ -31,8 +31,9 @@ class Belief(StrEnum):
     """The ledger never heard of it."""
 
 
-class Followed(NamedTuple):
-    """Where one entry that a store served leads; a tuple, since every recall makes a dozen.
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """Where one entry that a store served leads.
 
     `belief` is of the fact that the entry belongs to, `fact` is the link of its chain that was believed,
     None where none was. An entry without a label belongs to the fact that adopted it; `owner` names it.
@@ -201,8 +202,7 @@ def recalled_of(
 class RecallResult:
     """The facts that a store's search led to, best first, as the ledger believed them at two instants.
 
-    The same ledger, store, query and instants give the same facts; how many entries were looked at for
-    them may differ.
+    The same ledger, store, query and instants give the same result.
     """
 
     hits: tuple[Recalled, ...]

@@ -69,8 +69,6 @@ class Gate(Caller):
         self.keeps = keeps
         self.supports = capabilities(store)
         self.limits: Limits = getattr(store, "limits", None) or Limits()
-        self.spare = 0
-        """How many entries more than facts its answers had of late."""
 
     def can(self, capability: Capability) -> bool:
         """Tell whether the store offers a capability at all."""

@@ -99,7 +99,8 @@ async def open_postgres(
         first,
         kwargs={"autocommit": True, **location.parameters},
         min_size=1,
-        max_size=MAX_CONNECTIONS,
+        # The first one is beside the pool.
+        max_size=MAX_CONNECTIONS - 1,
         timeout=location.patience,
         # After an outage nobody waits out a delay that has doubled for minutes: whoever asks begins anew.
         reconnect_timeout=location.patience,

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg import AsyncConnection
 from psycopg.pq import TransactionStatus
-from psycopg_pool import AsyncConnectionPool
+from psycopg_pool import AsyncConnectionPool, PoolClosed
 
 T = TypeVar("T")
 
@@ -53,7 +53,9 @@ class Pool(AsyncConnectionPool[AsyncConnection[Any]]):
         self._ends = False
 
     async def open(self, wait: bool = False, timeout: float = 30.0) -> None:
-        """Begin to connect."""
+        """Begin to connect; once it was closed, whether or not it had begun, it does not any more."""
+        if self._ends:
+            raise PoolClosed("the pool is closed")
         for name in _LOGGERS:
             # One and the same function is added once.
             logging.getLogger(name).addFilter(_is_of_others)

@@ -293,6 +293,27 @@ async def test_a_closed_ledger_says_so(book: Book) -> None:
         await book.append(book.state())
 
 
+async def test_a_question_that_is_cut_while_the_ledger_closes_opens_nothing(
+    book: Book, server: psycopg.Connection[Any]
+) -> None:
+    """It fails, though one that is cut is asked again as a rule: a closed ledger connects to nothing."""
+    storage: Any = book.ledger._storage
+    await book.ledger.head()
+    theirs = "FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(60)'"
+
+    async def sleep(conn: psycopg.AsyncConnection[Any]) -> None:
+        await conn.execute("SELECT pg_sleep(60)")
+
+    asked = asyncio.ensure_future(storage._read(sleep))
+    while not server.execute(f"SELECT 1 {theirs}").fetchall():  # noqa: ASYNC110  # a server tells nobody
+        await asyncio.sleep(0.01)
+    await book.ledger.close()
+    server.execute(f"SELECT pg_terminate_backend(pid) {theirs}")
+    with pytest.raises(LedgerError):
+        await asked
+    assert storage._pool.closed
+
+
 def test_the_synchronous_coordinator_works_on_it(schema_url: str) -> None:
     """It opens the ledger in its own loop, and closes it there."""
     store = MemoryStore("memories")
