@@ -323,9 +323,7 @@ class Recall:
             seen=sifted.seen,
             valid_at=sifted.at.valid_at,
             head=sifted.at.head if was_read else None,
-            dropped={why: sifted.dropped[why] for why in Dropped if why in sifted.dropped}
-            if sifted.dropped
-            else {},
+            dropped={why: sifted.dropped[why] for why in Dropped if why in sifted.dropped},
             unlabelled=tuple(sifted.unlabelled) if question.unlabelled == "show" else (),
             notes=(*self._notes, *self._remarks(sifted)),
         )

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from custody_sync.model import Entry, Hit
-from custody_sync.shown import Spoiled, is_plain, read_entry
+from custody_sync.shown import Spoiled, read_entry
 
 Served: TypeAlias = tuple[Entry, float | None]
 """An entry as the store served it, and its score; a plain pair, since every recall makes a dozen."""
@@ -20,7 +20,7 @@ def read_hits(hits: Sequence[object], store: str) -> list[Served]:
     served: list[Served] = []
     for hit in hits:
         if isinstance(hit, Hit):
-            entry = hit.entry if is_plain(hit.entry, store) else read_entry(hit.entry, store)
+            entry = read_entry(hit.entry, store)
             if not isinstance(entry, Spoiled):
                 served.append((entry, _number(hit.score)))
     return served

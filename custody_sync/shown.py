@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import cast
+from typing import TypeGuard
 
 from custody_sync.canonical import MAX_NAME_CHARS, check_name, check_text
 from custody_sync.errors import InvalidInput
@@ -36,7 +36,7 @@ def read_entry(row: object, store: str) -> Entry | Spoiled:
     An entry belongs to the store that showed it, whatever the adapter wrote into it. An unlabelled
     one is only counted.
     """
-    if isinstance(row, Entry) and is_plain(row, store):
+    if _is_plain(row, store):
         return row
     if not isinstance(row, Entry):
         return Spoiled(NAMELESS, None, f"it is {type(row).__name__}, not an Entry")
@@ -50,17 +50,31 @@ def read_entry(row: object, store: str) -> Entry | Spoiled:
 
 
 def read_page(rows: Sequence[object], store: str) -> list[Entry | Spoiled]:
-    """Read rows as `read_entry` does, looking at a whole page at once where nothing in it is odd."""
-    return _plain(rows, store) or [read_entry(row, store) for row in rows]
+    """Read rows as `read_entry` does."""
+    return [read_entry(row, store) for row in rows]
 
 
-def is_plain(row: object, store: str) -> bool:
+def read_texts(rows: Sequence[object], store: str) -> list[Entry | Spoiled]:
+    """Read rows as `read_page` does, but let nothing odd pass in what has no label: it is to become ours."""
+    return [_read_text(row, store) for row in rows]
+
+
+def _read_text(row: object, store: str) -> Entry | Spoiled:
+    if not isinstance(row, Entry) or row.fact_id is not None or row.ledger_id is not None:
+        return read_entry(row, store)
+    try:
+        return _usable(row, store)
+    except InvalidInput as error:
+        return Spoiled(_printable(row.external_id), None, str(error).rstrip("."))
+
+
+def _is_plain(row: object, store: str) -> TypeGuard[Entry]:
     """Tell at a look whether a row is what nearly all are: labelled, in ASCII, dated in UTC."""
     if type(row) is not Entry:
         return False
     fact_id, external_id, ledger_id = row.fact_id, row.external_id, row.ledger_id
     space, scope, generation = row.space, row.scope, row.generation
-    # One after the other: a loop over them takes longer than all of it, and every recall looks at a dozen.
+    # One after the other: a loop over them takes longer than all of it, and a listing has thousands of rows.
     if not (
         type(fact_id) is str
         and type(external_id) is str
@@ -70,6 +84,7 @@ def is_plain(row: object, store: str) -> bool:
         and (generation is None or type(generation) is str)
         and (row.text is None or type(row.text) is str)
         and (row.custody is None or type(row.custody) is str)
+        and type(row.store) is str
         and row.store == store
         and external_id
         and len(fact_id) <= MAX_NAME_CHARS
@@ -84,53 +99,6 @@ def is_plain(row: object, store: str) -> bool:
 
 def _is_dated(date: object) -> bool:
     return date is None or (type(date) is datetime and date.tzinfo is UTC)
-
-
-def read_texts(rows: Sequence[object], store: str) -> list[Entry | Spoiled]:
-    """Read rows as `read_page` does, but let nothing odd pass in what has no label: it is to become ours."""
-    return _plain(rows, store) or [_read_text(row, store) for row in rows]
-
-
-def _plain(rows: Sequence[object], store: str) -> list[Entry | Spoiled] | None:
-    """Return a page as it is, if at a look nothing in it is odd."""
-    if not rows or set(map(type, rows)) != {Entry}:
-        return None
-    entries = cast(list[Entry], list(rows))
-    return [*entries] if _are_plain(entries, store) else None
-
-
-def _read_text(row: object, store: str) -> Entry | Spoiled:
-    if not isinstance(row, Entry) or row.fact_id is not None or row.ledger_id is not None:
-        return read_entry(row, store)
-    try:
-        return _usable(row, store)
-    except InvalidInput as error:
-        return Spoiled(_printable(row.external_id), None, str(error).rstrip("."))
-
-
-def _are_plain(rows: Sequence[Entry], store: str) -> bool:
-    """Tell at a look whether rows are what nearly all are: labelled, in ASCII, dated in UTC."""
-    fact_ids = [row.fact_id for row in rows]
-    external_ids = [row.external_id for row in rows]
-    named = [*fact_ids, *external_ids, *[row.ledger_id for row in rows], *[row.store for row in rows]]
-    more = [text for row in rows for text in (row.space, row.scope, row.generation) if text is not None]
-    if set(map(type, named)) != {str} or not set(map(type, more)) <= {str}:
-        return False
-    said = "".join(cast(list[str], named + more))
-    texts = {type(text) for row in rows for text in (row.text, row.custody)}
-    dates = [date for row in rows for date in (row.stored_at, row.created_at) if date is not None]
-    names = cast(list[str], fact_ids)
-    return (
-        {row.store for row in rows} == {store}
-        and said.isascii()
-        and "\x00" not in said
-        and all(external_ids)
-        and all(map(str.strip, names))
-        and max(map(len, names)) <= MAX_NAME_CHARS
-        and texts <= {str, type(None)}
-        and set(map(type, dates)) <= {datetime}
-        and all(date.tzinfo is UTC for date in dates)
-    )
 
 
 def _checked(row: Entry, store: str) -> Entry:
@@ -149,7 +117,8 @@ def _usable(row: Entry, store: str) -> Entry:
             raise InvalidInput(field=field, problem=f"must be a string, not {type(said).__name__}")
     # A date that cannot be read dates nothing, which keeps the entry young.
     stored_at, created_at = read_instant(row.stored_at), read_instant(row.created_at)
-    if type(row) is Entry and (row.store, row.stored_at, row.created_at) == (store, stored_at, created_at):
+    same = (row.store, row.stored_at, row.created_at) == (store, stored_at, created_at)
+    if same and type(row) is Entry and type(row.store) is str:
         return row
     return replace(row, store=store, stored_at=stored_at, created_at=created_at)
 

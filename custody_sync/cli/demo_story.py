@@ -19,6 +19,7 @@ from custody_sync.cli.output import Output
 from custody_sync.coordinator import AsyncCoordinator
 from custody_sync.errors import InvalidInput
 from custody_sync.ledger import Ledger
+from custody_sync.ledger.sqlite_bytes import holds_any
 from custody_sync.model import (
     Erasure,
     Outcome,
@@ -321,8 +322,8 @@ class _Play:
 
     def _grep(self, values: Sequence[str]) -> list[bool]:
         """Say for each value whether its bytes are in any file of the ledger's folder."""
-        files = [path.read_bytes() for path in sorted(self.folder.iterdir()) if path.is_file()]
-        return [any(value.encode() in file for file in files) for value in values]
+        files = [path for path in sorted(self.folder.iterdir()) if path.is_file()]
+        return [any(holds_any(file, [value.encode()]) for file in files) for value in values]
 
 
 def _outcome(stores: Any, name: str) -> str:

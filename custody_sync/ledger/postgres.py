@@ -100,7 +100,7 @@ async def open_postgres(
         kwargs={"autocommit": True, **location.parameters},
         min_size=1,
         # The first one is beside the pool.
-        max_size=MAX_CONNECTIONS - 1,
+        max_size=MAX_CONNECTIONS - (first is not None),
         timeout=location.patience,
         # After an outage nobody waits out a delay that has doubled for minutes: whoever asks begins anew.
         reconnect_timeout=location.patience,

@@ -6,6 +6,8 @@ import sqlite3
 import weakref
 from typing import Any
 
+from custody_sync.ledger.sqlite_bytes import Hold
+
 
 class Connection(sqlite3.Connection):
     """A connection that remembers the cursors of its statements and can close them.
@@ -19,6 +21,11 @@ class Connection(sqlite3.Connection):
         super().__init__(*args, **options)
         self._cursors: list[weakref.ref[sqlite3.Cursor]] = []
         self._patience: int | None = None
+        self._hold: Hold | None = None
+
+    def keep(self, hold: Hold | None) -> None:
+        """Have what spares the file's locks until the connection is closed."""
+        self._hold = hold
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
         """Execute a statement; its cursor ends with the transaction, whoever still holds it."""
@@ -66,3 +73,6 @@ class Connection(sqlite3.Connection):
         """Close the connection and with it every cursor."""
         self.let_go()
         super().close()
+        if self._hold is not None:
+            self._hold.release()
+            self._hold = None

@@ -7,14 +7,14 @@ what is due is noted in the ledger until it was seen to be gone.
 
 from __future__ import annotations
 
-import mmap
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from custody_sync.errors import LedgerBusy, LedgerFull
 from custody_sync.faultpoints import FaultPoint
 from custody_sync.ledger import sqlite_notes as beside
+from custody_sync.ledger.sqlite_bytes import holds_any
 from custody_sync.ledger.sqlite_connection import Connection
 from custody_sync.ledger.sqlite_errors import ledger_errors, translate
 from custody_sync.ledger.sqlite_files import BUSY_TIMEOUT_MS, Location
@@ -142,14 +142,10 @@ class Eraser:
         if any(what == "identity" or fact_id not in self._salts for fact_id, what, _ in rows):
             return True
         salts = [salt for fact_id, _, _ in rows for salt in self._salts[fact_id]]
-        return len(salts) > SEARCHED or self._holds_any(salts)
+        # A salt is unique, so finding one proves a leftover.
+        return len(salts) > SEARCHED or holds_any(self._path, salts)
 
     def _fold(self) -> bool:
         """Fold the write-ahead log into the main file and empty it, unless a reader needs it."""
         (busy, _, _) = self._conn.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         return not busy
-
-    def _holds_any(self, needles: Iterable[bytes]) -> bool:
-        """Look for erased salts in the main file: a salt is unique, so finding one proves a leftover."""
-        with self._path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
-            return any(image.find(needle) >= 0 for needle in needles)

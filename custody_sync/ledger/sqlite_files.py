@@ -18,6 +18,7 @@ from pathlib import Path
 
 from custody_sync import errors
 from custody_sync.errors.base import throw
+from custody_sync.ledger import sqlite_bytes
 from custody_sync.ledger.sqlite_connection import Connection
 from custody_sync.ledger.sqlite_errors import ledger_errors
 from custody_sync.ledger.sqlite_notes import mark_new
@@ -134,7 +135,7 @@ def locate(location: Location, *, create: bool) -> None:
     except OSError as error:
         throw(errors.LedgerError(name=name, problem=f"it cannot be looked at ({type(error).__name__})"))
     try:
-        os.close(os.open(location.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        sqlite_bytes.create(location.path)
         sync_folder(location.path.parent)
     except FileExistsError:
         return
@@ -192,7 +193,7 @@ def check_header(location: Location, *, create: bool) -> bool:
 def _look(location: Location, create: bool) -> errors.LedgerError | bool:
     name = location.name
     try:
-        with location.path.open("rb") as file:
+        with sqlite_bytes.opened(location.path) as file:
             head = file.read(_HEADER)
             size = file.seek(0, os.SEEK_END)
     except OSError as error:
@@ -254,6 +255,7 @@ def connect(
             cause="a write-ahead log waits beside it; open it once where it can be written",
         )
     with ledger_errors(location.name):
+        hold = sqlite_bytes.hold(location.path)
         conn = sqlite3.connect(
             location.uri(_mode(write or tidy, immutable)),
             factory=Connection,
@@ -262,6 +264,7 @@ def connect(
             check_same_thread=False,
             timeout=BUSY_TIMEOUT_MS / 1000,
         )
+        conn.keep(hold)
         try:
             conn.execute("PRAGMA temp_store = MEMORY")
             conn.execute(f"PRAGMA cache_size = -{CACHE_KB}")

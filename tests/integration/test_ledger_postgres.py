@@ -293,6 +293,23 @@ async def test_a_closed_ledger_says_so(book: Book) -> None:
         await book.append(book.state())
 
 
+async def test_one_connection_does_until_more_is_asked_at_once_and_five_are_the_most(
+    book: Book, schema_url: str
+) -> None:
+    """One question after the other keeps to that which found the ledger; of many at once some wait."""
+
+    async def ask(conn: psycopg.AsyncConnection[Any]) -> int:
+        await conn.execute("SELECT pg_sleep(0.05)")
+        return conn.info.backend_pid
+
+    async with await Ledger.open(schema_url, witness=False) as found:
+        reads: list[Any] = [found._storage, book.ledger._storage]
+        assert len({await reads[0]._read(ask) for _ in range(3)}) == 1
+        for storage in reads:
+            at_once = await asyncio.gather(*[storage._read(ask) for _ in range(20)])
+            assert 1 < len(set(at_once)) <= 5
+
+
 async def test_a_question_that_is_cut_while_the_ledger_closes_opens_nothing(
     book: Book, server: psycopg.Connection[Any]
 ) -> None:

@@ -19,7 +19,7 @@ from custody_sync.testing.contract_case import Case, StoreHooks
 @pytest.fixture
 def store(mem0_client: Any) -> Mem0Store:
     """Return the adapter on an empty project of the hosted service."""
-    return Mem0Store(mem0_client, patience=0.5, poll=0.01)
+    return Mem0Store(mem0_client, patience=20.0, poll=0.01)
 
 
 def case_of(store: Mem0Store) -> Case:
@@ -136,7 +136,7 @@ async def test_a_listing_goes_by_what_its_envelope_says(
     mem0_client: Any, mem0_api: Mem0Api, missing: str
 ) -> None:
     """Either of `count` and `next` is enough to know the last page."""
-    case = case_of(Mem0Store(mem0_client, page_size=10, patience=0.5, poll=0.01))
+    case = case_of(Mem0Store(mem0_client, page_size=10, patience=20.0, poll=0.01))
     mem0_api.switches.envelope_omits = frozenset({missing})
     await case.put_all([case.fact() for _ in range(25)])
     assert len({entry.external_id for entry in await case.listed()}) == 25

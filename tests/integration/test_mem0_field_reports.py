@@ -18,7 +18,7 @@ from custody_sync.testing.contract_case import Case, StoreHooks
 @pytest.fixture
 def store(mem0_client: Any) -> Mem0Store:
     """Return the adapter on an empty project of the hosted service."""
-    return Mem0Store(mem0_client, patience=2.0, poll=0.01)
+    return Mem0Store(mem0_client, patience=20.0, poll=0.01)
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ def open_project(mem0: Any) -> Open:
 
     def opened(api: Mem0Api, notes: LooseNotes | None = None, **words: Any) -> Mem0Store:
         wire = httpx.Client(transport=httpx.MockTransport(api.respx_side_effect))
-        store = Mem0Store(mem0.MemoryClient(api_key=KEY, client=wire), patience=0.5, poll=0.01, **words)
+        store = Mem0Store(mem0.MemoryClient(api_key=KEY, client=wire), patience=20.0, poll=0.01, **words)
         if notes is not None:
             store.remember_in(notes)
         return store
@@ -93,7 +93,7 @@ async def test_a_new_key_of_the_project_is_the_same_place(mem0_api: Mem0Api, mem
     for key in (KEY, "m0-rotated"):
         mem0_api.key = key
         wire = httpx.Client(transport=httpx.MockTransport(mem0_api.respx_side_effect))
-        store = Mem0Store(mem0.MemoryClient(api_key=key, client=wire), patience=0.5, poll=0.01)
+        store = Mem0Store(mem0.MemoryClient(api_key=key, client=wire), patience=20.0, poll=0.01)
         store.remember_in(notes)
         case = case_of(store)
         put = await case.put()
@@ -153,7 +153,7 @@ async def test_a_client_that_names_no_project_needs_a_name(mem0_client: Any) -> 
         await case.store.verify_deleted(
             case.confirmed(case.fact(), case.label(case.fact()), ("a",)).entries[0]
         )
-    named = case_of(Mem0Store(mem0_client, place="ours", patience=0.5, poll=0.01))
+    named = case_of(Mem0Store(mem0_client, place="ours", patience=20.0, poll=0.01))
     assert (await named.put()).ids
     with pytest.raises(InvalidInput, match="place"):
         Mem0Store(mem0_client, place=" ")

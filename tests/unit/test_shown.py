@@ -22,6 +22,16 @@ PLAIN = Entry(
 )
 
 
+class Whatever(str):
+    """A name that says it is every other one."""
+
+    __slots__ = ()
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+
 def test_a_plain_row_is_passed_on_as_it_is() -> None:
     """Nothing is copied for what nearly every row looks like."""
     assert read_entry(PLAIN, "s") is PLAIN
@@ -55,13 +65,18 @@ def test_dates_and_stores_are_put_right() -> None:
     zoned = PLAIN.stored_at and PLAIN.stored_at.astimezone(timezone(timedelta(hours=2)))
     for row in (replace(PLAIN, stored_at=zoned), replace(PLAIN, store="other")):
         assert read_entry(row, "s") == PLAIN
+    for external_id in ("f.1", "größe"):
+        claimed = replace(PLAIN, external_id=external_id, store=Whatever("theirs"))
+        shown = read_entry(claimed, "s")
+        assert isinstance(shown, Entry)
+        assert type(shown.store) is str
     naive = read_entry(replace(PLAIN, stored_at=datetime(2026, 9, 1)), "s")
     assert isinstance(naive, Entry)
     assert naive.stored_at is None
 
 
 def test_one_odd_row_of_a_page_is_put_right_and_the_others_stay() -> None:
-    """A page looked at as a whole reads as its rows would one by one."""
+    """A page reads as its rows do one by one."""
     rows: list[object] = [PLAIN, replace(PLAIN, external_id="f.2")]
     assert read_page(rows, "s") == rows
     assert read_page([], "s") == []

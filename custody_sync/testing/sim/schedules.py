@@ -64,7 +64,7 @@ def repeat(pair: Pair, setting: Setting, schedule: Schedule) -> Run:
 
 
 def share() -> Iterator[Case]:
-    """Yield the fixed share that the tests take, a part of it or all: one store, and one switch at most.
+    """Yield the fixed share that every run of the tests takes: one store, and one switch at most.
 
     Every pair by two processes with something owed, and those that change a fact within one process as well.
     """
