@@ -86,6 +86,11 @@ class Sifted:
         if count:
             self.dropped[why] = self.dropped.get(why, 0) + count
 
+    def reasons(self) -> dict[Dropped, int]:
+        """Return what is left out by reason, in one order; of most answers that is nothing."""
+        counts = self.dropped
+        return {why: counts[why] for why in Dropped if why in counts} if counts else {}
+
 
 class Recall:
     """One recall from one store.
@@ -283,7 +288,8 @@ class Recall:
         """Take the best facts while there is room; say which limit of the budget ended that, if one did."""
         budget, store = self._question.budget, self._gate.name
         left, best = budget.characters or ENDLESS, sifted.live[: self._question.k]
-        hits = self._hits = list[Recalled]()
+        hits: list[Recalled] = []
+        self._hits = hits
         for (entry, score), fact in best:
             text, cut = fact.text or "", False
             is_correction = fact.supersedes is not None
@@ -323,7 +329,7 @@ class Recall:
             seen=sifted.seen,
             valid_at=sifted.at.valid_at,
             head=sifted.at.head if was_read else None,
-            dropped={why: sifted.dropped[why] for why in Dropped if why in sifted.dropped},
+            dropped=sifted.reasons(),
             unlabelled=tuple(sifted.unlabelled) if question.unlabelled == "show" else (),
             notes=(*self._notes, *self._remarks(sifted)),
         )

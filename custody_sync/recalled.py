@@ -181,6 +181,23 @@ class _Recalled:
     __slots__ = Recalled.__slots__
 
 
+class _Followed:
+    """One while it is filled in, as every recall makes a dozen of them as well."""
+
+    __slots__ = Followed.__slots__
+
+
+def followed_to(belief: Belief, owner: str | None, fact: Fact | None) -> Followed:
+    """Return where an entry leads."""
+    made: Any = _Followed()
+    made.belief = belief
+    made.owner = owner
+    made.fact = fact
+    made.__class__ = Followed
+    followed: Followed = made
+    return followed
+
+
 def recalled_of(
     fact: Fact, text: str, store: str, external_id: str, score: float | None, cut: bool
 ) -> Recalled:

@@ -14,7 +14,7 @@ from custody_sync.canonical import is_text
 from custody_sync.ledger.answers import ANSWERED, Row, fact_of
 from custody_sync.ledger.questions import Instants, Trail
 from custody_sync.model import ERASED_ID, Entry, Fact, format_instant
-from custody_sync.recalled import Belief, Followed, Link
+from custody_sync.recalled import Belief, Followed, Link, followed_to
 
 LINK = f"f.root, f.live, f.retract_seq, f.forget_seq, {ANSWERED}"
 """The columns of a link, of `facts f` and `sealed s`."""
@@ -66,20 +66,19 @@ def followed_of(
     Returns:
         what was found, and the roots of such chains that `last` has no link of.
     """
-    found = [Followed(Belief.UNKNOWN, entry.fact_id, None) for entry in entries]
+    found: list[Followed | None] = [None] * len(entries)
     head, valid_at = at.head.seq, format_instant(at.valid_at)
     is_now = trail.tx_at is None
     ends = {link[_ROOT]: link for link in last}
     made: dict[int, Fact] = {}
     lacking: dict[str, None] = {}
     for row in rows:
-        place, owner = row[0], found[row[0]].owner
-        link, fact = row[OWN:], None
+        place, entry, link, fact = row[0], entries[row[0]], row[OWN:], None
         # At the head what is live is in effect, the last of its chain, and neither taken back nor erased.
         is_last = is_now and bool(link[_ROOT] is not None and link[_LIVE] and link[_VALID_FROM] <= valid_at)
         if link[_ROOT] is None:
             belief = _of_no_fact(row[2], head)
-        elif entries[place].fact_id is None and _is_another(entries[place], _fact(link, head)):
+        elif entry.fact_id is None and _is_another(entry, _fact(link, head)):
             continue
         elif is_last and _is_valid(link, valid_at):
             belief = Belief.BELIEVED
@@ -95,8 +94,13 @@ def followed_of(
                     belief = Belief.SUPERSEDED
                 if _is_valid(end, valid_at) and not _is_past(end[_FORGOTTEN], head):
                     fact = made.get(end[_SEQ]) or made.setdefault(end[_SEQ], _fact(end, head))
-        found[place] = Followed(belief, row[1] if owner is None else owner, fact)
-    return found, list(lacking)
+        found[place] = followed_to(belief, row[1] if entry.fact_id is None else entry.fact_id, fact)
+    # What a row was passed over for, or has none, is nobody's.
+    told = [
+        one or followed_to(Belief.UNKNOWN, entry.fact_id, None)
+        for one, entry in zip(found, entries, strict=True)
+    ]
+    return told, list(lacking)
 
 
 def links_of(rows: Iterable[Row], fact_ids: Sequence[str], at: Instants) -> list[tuple[Link, ...]]:
