@@ -47,7 +47,7 @@ async def test_what_is_appended_is_witnessed_within_a_moment(
     book: Book, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Many appends cost one file, and none of them waits for it."""
-    monkeypatch.setattr(module, "PAUSE", 0.01)
+    monkeypatch.setattr(module, "PAUSE", 0.3)
     written = asyncio.Event()
     swap, calls = module.Witness._swap, []
 
