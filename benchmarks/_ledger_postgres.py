@@ -80,11 +80,11 @@ def recording_postgres() -> Iterator[Recorder]:
     recorder, plain = Recorder(), AsyncConnection.execute
 
     async def execute(self: Any, query: Any, params: Any = None, **more: Any) -> Any:
-        recorder.note(self.pgconn, Statement(query, params))
+        recorder.note(self.pgconn, query, params)
         return await plain(self, query, params, **more)
 
     def noted(pgconn: PGconn, calls: Sequence[Call]) -> PQGen[list[PGresult]]:
-        recorder.note(pgconn, Statement(list(calls), None, "message"))
+        recorder.note(pgconn, list(calls), None, "message")
         return exchange(pgconn, calls)
 
     with patch.object(AsyncConnection, "execute", execute), patch.object(postgres_wire, "exchange", noted):

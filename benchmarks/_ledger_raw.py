@@ -96,20 +96,28 @@ class SqliteFloor:
 class Recorder:
     """Notes what a storage issues while a block runs, by connection."""
 
-    issued: dict[int, list[Statement]] = field(default_factory=dict)
+    noted: list[tuple[object, Any, Any, str]] = field(default_factory=list)
+    """Connection, SQL, parameters and how: plain pairs of what is at hand, since noting is timed as well."""
 
-    def note(self, connection: object, statement: Statement) -> None:
+    def note(self, connection: object, sql: Any, parameters: Any = (), how: str = "") -> None:
         """Note one statement."""
-        self.issued.setdefault(id(connection), []).append(statement)
+        self.noted.append((connection, sql, parameters, how))
 
     @property
     def statements(self) -> list[Statement]:
         """What the busiest connection issued: another one may read for the witness meanwhile."""
-        return max(self.issued.values(), key=len, default=[])
+        issued: dict[int, list[Statement]] = {}
+        for connection, *said in self.noted:
+            statement = Statement(*said)
+            # A lock that was not had is asked for again, and begins nothing.
+            if not str(statement.sql).startswith("PRAGMA busy_timeout"):
+                issued.setdefault(id(connection), []).append(statement)
+        return max(issued.values(), key=len, default=[])
 
     def taken(self) -> list[Statement]:
         """Return the statements, and begin anew."""
-        statements, self.issued = self.statements, {}
+        statements = self.statements
+        self.noted.clear()
         return statements
 
     def last_transaction(self) -> list[Statement]:
@@ -127,22 +135,20 @@ def recording_sqlite() -> Iterator[Recorder]:
 
     def execute(self: Connection, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
         made: sqlite3.Cursor = plain["execute"](self, sql, parameters)
-        # A lock that was not had is asked for again, and begins nothing.
-        if not sql.startswith("PRAGMA busy_timeout"):
-            note(self, Statement(sql, parameters))
+        note(self, sql, parameters)
         return made
 
     def executemany(self: Connection, sql: str, parameters: Any, /) -> sqlite3.Cursor:
-        note(self, Statement(sql, list(parameters), "many"))
+        note(self, sql, list(parameters), "many")
         return sqlite3.Connection.executemany(self, sql, parameters)
 
     def begin(self: Connection) -> None:
-        note(self, Statement("BEGIN"))
+        note(self, "BEGIN")
         plain["begin"](self)
 
     def leave(self: Connection) -> None:
         if self.in_transaction:
-            note(self, Statement("ROLLBACK"))
+            note(self, "ROLLBACK")
         plain["leave"](self)
 
     patches: dict[str, Any] = {"execute": execute, "begin": begin, "leave": leave}
