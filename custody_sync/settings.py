@@ -22,6 +22,7 @@ from typing import Any, Literal, TypeAlias
 
 from custody_sync.errors import CustodyError, InvalidInput
 from custody_sync.ports import Store, Validator
+from custody_sync.rawfiles import opened
 from custody_sync.retention import read_windows
 from custody_sync.throttling import Pace
 
@@ -154,7 +155,7 @@ def resolve_ledger(url: str, base: Path) -> str:
 
 def _read_table(path: Path) -> dict[str, Any]:
     try:
-        with open(path, "rb") as file:
+        with opened(path) as file:
             raw = file.read(_LARGEST + 1)
     except OSError as error:
         raise InvalidInput(field=str(path), problem=error.strerror or type(error).__name__) from None

@@ -13,12 +13,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Any
 
 from custody_sync.errors import CustodyError, InvalidInput
 from custody_sync.ledger import Ledger
 from custody_sync.model import Entry, Head, Leftover, format_instant, read_instant
+from custody_sync.rawfiles import opened
 from custody_sync.repair.listing import Candidate
 from custody_sync.repair.selection import Selection
 from custody_sync.repair.spool import to_json
@@ -105,7 +107,7 @@ def _check_target(path: os.PathLike[str] | str, ledger: Ledger) -> None:
     if not where.is_file():
         return
     try:
-        with open(where, "rb") as file:
+        with opened(where) as file:
             began = file.read(len(MARK) + 2)
     except OSError as error:
         raise _problem("plan", path, f"cannot be used: {error.strerror or type(error).__name__}") from None
@@ -144,7 +146,7 @@ def read_plan(path: os.PathLike[str] | str, ledger: Ledger) -> Iterator[Line]:
     """Yield the lines of a plan of this ledger."""
     _check_path("apply", path)
     try:
-        with open(path, encoding="utf-8") as file:
+        with opened(path) as raw, TextIOWrapper(raw, "utf-8") as file:
             yield from _lines(path, file, ledger)
     except OSError as error:
         raise _problem("apply", path, f"cannot be used: {error.strerror or type(error).__name__}") from None

@@ -19,13 +19,13 @@ from custody_sync.cli.output import Output
 from custody_sync.coordinator import AsyncCoordinator
 from custody_sync.errors import InvalidInput
 from custody_sync.ledger import Ledger
-from custody_sync.ledger.sqlite_bytes import holds_any
 from custody_sync.model import (
     Erasure,
     Outcome,
     Provenance,
     Standing,
 )
+from custody_sync.rawfiles import holds_any
 from custody_sync.results import (
     RepairResult,
 )

@@ -19,6 +19,7 @@ from custody_sync.cli.session import open_custody, run
 from custody_sync.coordinator import AsyncCoordinator
 from custody_sync.errors import CustodyError, Forgotten, IdempotencyConflict, InvalidInput, LedgerError
 from custody_sync.model import Provenance
+from custody_sync.rawfiles import opened
 from custody_sync.settings import load_settings
 
 AT_ONCE = 32
@@ -103,7 +104,8 @@ def read_file(file: str) -> bytes:
     path = Path(file)
     if path.exists() and not path.is_file():
         raise InvalidInput(field="file", problem=f"{file} is not a regular file; - reads standard input")
-    return path.read_bytes()
+    with opened(path) as whole:
+        return whole.read()
 
 
 async def write_lines(

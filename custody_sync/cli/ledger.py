@@ -5,11 +5,13 @@ from __future__ import annotations
 import json as jsonlib
 from collections.abc import Iterator
 from dataclasses import replace
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from custody_sync import rawfiles
 from custody_sync.cli.options import ConfigOption, JsonOption, LedgerOption
 from custody_sync.cli.output import Output, plain
 from custody_sync.cli.sentences import outside
@@ -85,7 +87,8 @@ async def _foreign(opened: Ledger, path: str | None, kept: list[tuple[str, Head]
 
 def _heads(path: str) -> Iterator[tuple[str, Head]]:
     try:
-        text = Path(path).read_text("utf-8")
+        with rawfiles.opened(path) as raw, TextIOWrapper(raw, "utf-8") as file:
+            text = file.read()
     except OSError as error:
         raise outside(error) from None
     except UnicodeDecodeError:

@@ -13,6 +13,7 @@ from typing import IO, Annotated
 
 import typer
 
+from custody_sync import rawfiles
 from custody_sync.cli.options import ConfigOption, JsonOption, LedgerOption
 from custody_sync.cli.output import Output, plain
 from custody_sync.cli.problems import UsageProblem
@@ -149,8 +150,8 @@ def _opened(file: str) -> Iterator[IO[bytes]]:
     if file == "-":
         yield sys.stdin.buffer
         return
-    with Path(file).open("rb") as opened:
-        yield opened
+    with rawfiles.opened(file) as raw:
+        yield raw
 
 
 @asynccontextmanager

@@ -57,6 +57,8 @@ class Embedded(Answering):
         runtime: clock, threads and fault points.
     """
 
+    _forked = "it was opened before this process was forked; open it again here"
+
     def __init__(self, name: str, writable: bool, readers: Executor, runtime: Runtime) -> None:
         super().__init__(name, runtime)
         self.writable = writable
@@ -109,9 +111,7 @@ class Embedded(Answering):
     def _check_usable(self) -> None:
         """Refuse to work in a forked child, whose threads are gone and its files' locks with them."""
         if os.getpid() != self._process:
-            raise errors.LedgerError(
-                name=self.name, problem="it was opened before this process was forked; open it again here"
-            )
+            raise errors.LedgerError(name=self.name, problem=self._forked)
         if self._ending is not None:
             raise errors.ClosedError(what=self.name)
 

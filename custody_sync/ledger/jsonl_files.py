@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from custody_sync import errors
+from custody_sync import errors, rawfiles
 from custody_sync.errors.base import throw
 from custody_sync.ledger.jsonl_lines import END, read_header
 from custody_sync.ledger.jsonl_lock import FileId, give
@@ -136,7 +136,8 @@ class Log:
         try:
             return cls(files, handle)
         except BaseException:
-            os.close(handle)
+            # It may be a ledger of another storage, which is open in this process.
+            rawfiles.close(handle)
             raise
 
     def close(self) -> None:

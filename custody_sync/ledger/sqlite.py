@@ -111,6 +111,8 @@ def _check_or_empty(probe: Connection, location: Location, create: bool) -> None
 class SqliteStorage(Embedded):
     """One open ledger file; see `Storage` for what each method promises."""
 
+    _forked = sqlite_files.FORKED
+
     def __init__(
         self,
         location: Location,

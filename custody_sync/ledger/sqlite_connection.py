@@ -6,7 +6,7 @@ import sqlite3
 import weakref
 from typing import Any
 
-from custody_sync.ledger.sqlite_bytes import Hold
+from custody_sync.rawfiles import Hold
 
 
 class Connection(sqlite3.Connection):

@@ -14,12 +14,12 @@ from datetime import datetime
 from custody_sync.errors import LedgerBusy, LedgerFull
 from custody_sync.faultpoints import FaultPoint
 from custody_sync.ledger import sqlite_notes as beside
-from custody_sync.ledger.sqlite_bytes import holds_any
 from custody_sync.ledger.sqlite_connection import Connection
 from custody_sync.ledger.sqlite_errors import ledger_errors, translate
 from custody_sync.ledger.sqlite_files import BUSY_TIMEOUT_MS, Location
 from custody_sync.ledger.storage import SWEEP
 from custody_sync.model import Erasure
+from custody_sync.rawfiles import holds_any
 from custody_sync.runtime import Runtime
 
 WAIT_MS = 200

@@ -16,9 +16,8 @@ from datetime import datetime
 from importlib import resources
 from pathlib import Path
 
-from custody_sync import errors
+from custody_sync import errors, rawfiles
 from custody_sync.errors.base import throw
-from custody_sync.ledger import sqlite_bytes
 from custody_sync.ledger.sqlite_connection import Connection
 from custody_sync.ledger.sqlite_errors import ledger_errors
 from custody_sync.ledger.sqlite_notes import mark_new
@@ -35,6 +34,10 @@ LOOKS = 20
 _MAGIC = b"SQLite format 3\x00"
 _HEADER = 100
 _WAL = b"\x02\x02"
+FORKED = (
+    "it was open when this process was forked, which leaves SQLite's locks behind; "
+    "open it after the fork only, or start this process anew (spawn)"
+)
 TWO_NAMES = "SQLite would keep a log for each, so that facts get lost"
 _OPTION = re.compile(r"\?synchronous=(full|normal|off)\Z")
 
@@ -135,7 +138,7 @@ def locate(location: Location, *, create: bool) -> None:
     except OSError as error:
         throw(errors.LedgerError(name=name, problem=f"it cannot be looked at ({type(error).__name__})"))
     try:
-        sqlite_bytes.create(location.path)
+        rawfiles.create(location.path)
         sync_folder(location.path.parent)
     except FileExistsError:
         return
@@ -193,7 +196,7 @@ def check_header(location: Location, *, create: bool) -> bool:
 def _look(location: Location, create: bool) -> errors.LedgerError | bool:
     name = location.name
     try:
-        with sqlite_bytes.opened(location.path) as file:
+        with rawfiles.opened(location.path) as file:
             head = file.read(_HEADER)
             size = file.seek(0, os.SEEK_END)
     except OSError as error:
@@ -247,6 +250,8 @@ def connect(
         tidy: whether, as the last one to let go, it takes away SQLite's own files; for that it has to be
             able to write, though it is kept from doing so.
     """
+    if rawfiles.is_inherited(location.path):
+        raise errors.LedgerError(name=location.name, problem=FORKED)
     if immutable is None:
         immutable = not write and is_immutable(location)
     if immutable and location.waits():
@@ -255,7 +260,7 @@ def connect(
             cause="a write-ahead log waits beside it; open it once where it can be written",
         )
     with ledger_errors(location.name):
-        hold = sqlite_bytes.hold(location.path)
+        hold = rawfiles.hold(location.path)
         conn = sqlite3.connect(
             location.uri(_mode(write or tidy, immutable)),
             factory=Connection,

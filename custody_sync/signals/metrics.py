@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from custody_sync.errors import InvalidInput
 from custody_sync.model import Erasure, Outcome
+from custody_sync.rawfiles import opened
 from custody_sync.results import Status
 
 PREFIX = "custody_sync_"
@@ -186,7 +187,7 @@ def check_file(path: str | os.PathLike[str], kept: Iterable[Path] = ()) -> Path:
 def _is_ours(path: Path) -> bool:
     """Tell whether a file begins as ours do, or is empty."""
     try:
-        with open(path, "rb") as file:
+        with opened(path) as file:
             return file.read(len(_BEGINS)) in (b"", _BEGINS)
     except OSError:
         # Whoever wrote it keeps it to himself; ours are for everybody.

@@ -15,6 +15,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -230,6 +231,36 @@ async def fork(ledger: Ledger) -> dict[str, Any]:
     return {"child": json.loads(os.read(into, 10_000)), "parent": len(await ledger.as_of())}
 
 
+async def reopen(ledger: Ledger, before: str) -> dict[str, Any]:
+    """Open this ledger, and one that was closed before the fork, in a forked child; say what came of it."""
+    async with await Ledger.open(before, create=True):
+        pass
+    into, out = os.pipe()
+    child = os.fork()
+    if child == 0:
+        urls = (f"sqlite:///{ledger.name}", before)
+        with ThreadPoolExecutor() as threads:
+            os.write(out, json.dumps(list(threads.map(opened, urls))).encode())
+        os._exit(0)
+    reap(child)
+    await ledger.append(stated(ledger, "f1", "e1"))
+    return {"child": json.loads(os.read(into, 10_000)), "parent": len(await ledger.as_of())}
+
+
+def opened(url: str) -> str:
+    """Open a ledger and write to it in an event loop of its own; return what that was refused for."""
+
+    async def write() -> None:
+        async with await Ledger.open(url) as ledger:
+            await ledger.append(stated(ledger, "f0", "e0"))
+
+    try:
+        asyncio.run(write())
+    except CustodyError as error:
+        return str(error)
+    return ""
+
+
 def reap(child: int) -> None:
     """Wait for a forked child's end."""
     os.waitpid(child, 0)
@@ -244,7 +275,9 @@ def drop_privileges() -> None:
         os.setuid(nobody.pw_uid)
 
 
-JOBS = {job.__name__: job for job in (race, supersede, acknowledge, append, die, look, note, fill, fork)}
+JOBS = {
+    job.__name__: job for job in (race, supersede, acknowledge, append, die, look, note, fill, fork, reopen)
+}
 
 
 def wait_for_the_word() -> None:

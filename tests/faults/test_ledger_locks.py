@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import os
 import subprocess
 import sys
-import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from fix_files import descriptors_of
 from fix_ledger import Book, open_book
 
 from custody_sync import Ledger
 from custody_sync.cli.main import run_command
-from custody_sync.ledger import sqlite_bytes
+from custody_sync.errors import LedgerDamaged, LedgerError
+from custody_sync.ledger import sqlite_files
 from custody_sync.model import Erasure
 
 VISIT = """
@@ -28,6 +27,7 @@ conn.close()
 """Reads and closes as any other tool does; who closes a database last removes its write-ahead log."""
 
 
+REFUSED = (2, 5)
 UNWITNESSED = 3
 """The status of a verification that nobody's head was given to."""
 
@@ -102,6 +102,38 @@ async def run_commands(book: Book) -> None:
         assert await asyncio.to_thread(run_command, asked) == status, command
 
 
+async def open_as_another_storage(book: Book) -> None:
+    """Mistake it for a file of lines, to read, to write and to make."""
+    for more in ({"read_only": True}, {}, {"create": True}):
+        with pytest.raises(LedgerDamaged):
+            await Ledger.open(f"jsonl:///{book.path}", **more)
+
+
+async def open_what_lies_beside(book: Book) -> None:
+    """Mistake what SQLite keeps beside it for a ledger."""
+    for end in ("-shm", "-wal"):
+        with pytest.raises(LedgerDamaged):
+            await Ledger.open(f"sqlite:///{book.path}{end}")
+
+
+async def name_it_everywhere(book: Book) -> None:
+    """Give it to commands as every other file that they read."""
+    ledger = ("--ledger", f"sqlite:///{book.path.with_name('other.db')}")
+    await (await Ledger.open(ledger[1], create=True)).close()
+    path = str(book.path)
+    for command in (
+        ["import", path, *ledger],
+        ["ledger", "import", path, "--ledger", f"sqlite:///{book.path.with_name('third.db')}"],
+        ["ledger", "verify", "--head", path, *ledger],
+        ["status", "--config", path],
+        ["status", "--metrics-file", path, *ledger],
+        ["repair", "--reason", "r", "--plan", path, *ledger],
+        ["repair", "--reason", "r", "--apply", path, *ledger],
+        ["ledger", "copy", ledger[1], f"jsonl:///{path}"],
+    ):
+        assert await asyncio.to_thread(run_command, command) in REFUSED, command
+
+
 ACTS = (
     append,
     forget,
@@ -113,6 +145,9 @@ ACTS = (
     hold_against_the_log,
     export,
     run_commands,
+    open_as_another_storage,
+    open_what_lies_beside,
+    name_it_everywhere,
 )
 
 
@@ -141,142 +176,24 @@ async def opened_head(path: Path) -> int:
         return (await ledger.head()).seq
 
 
-# --- descriptors that wait -----------------------------------------------------------------
+async def test_a_closed_ledger_leaves_no_descriptor(tmp_path: Path) -> None:
+    """What waited for its connections is closed with the last of them."""
+    book = await open_book(tmp_path / "l.db")
+    await forget(book)
+    await open_again(book)
+    assert descriptors_of(book.path) > 0
+    await book.ledger.close()
+    assert descriptors_of(book.path) == 0
 
 
-def descriptors_of(path: Path) -> int:
-    """Count this process's descriptors of a file."""
-    wanted, found = path.stat().st_ino, 0
-    for name in os.listdir("/dev/fd"):
-        try:
-            found += os.fstat(int(name)).st_ino == wanted
-        except OSError:
-            continue
-    return found
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    """A file that may be anything."""
+async def test_a_connection_that_cannot_be_set_up_leaves_no_descriptor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever keeps the error keeps no file open."""
     path = tmp_path / "l.db"
-    sqlite_bytes.create(path)
-    path.write_bytes(b"a" * 3_000_000 + b"needle" + b"b" * 1_000)
-    return path
-
-
-def read(path: Path) -> bytes:
-    """Read a file's first bytes."""
-    with sqlite_bytes.opened(path) as opened:
-        return opened.read(3)
-
-
-def test_without_a_connection_nothing_waits(file: Path) -> None:
-    """A descriptor that spares no lock is closed at once."""
-    assert read(file) == b"aaa"
-    assert descriptors_of(file) == 0
-
-
-def test_one_descriptor_waits_for_the_last_connection_however_often_is_read(file: Path) -> None:
-    """It is used again, and closed when nothing is open any more."""
-    first, second = sqlite_bytes.hold(file), sqlite_bytes.hold(file)
-    assert first
-    assert second
-    assert {read(file) for _ in range(5)} == {b"aaa"}
-    assert descriptors_of(file) == 1
-    first.release()
-    first.release()
-    assert descriptors_of(file) == 1
-    second.release()
-    assert descriptors_of(file) == 0
-
-
-def test_a_file_in_anothers_place_is_read_itself(file: Path) -> None:
-    """What waits belongs to a file and not to its name."""
-    kept = sqlite_bytes.hold(file)
-    assert read(file) == b"aaa"
-    other = file.with_name("other")
-    other.write_bytes(b"new")
-    os.replace(other, file)
-    assert read(file) == b"new"
-    assert kept
-
-
-def test_a_connection_that_was_dropped_keeps_nothing_for_good(file: Path) -> None:
-    """Whoever reads next closes what waited for it."""
-    kept = sqlite_bytes.hold(file)
-    read(file)
-    assert kept
-    del kept
-    gc.collect()
-    read(file)
-    assert descriptors_of(file) == 0
-
-
-def test_a_file_that_is_not_there_is_held_by_nobody(tmp_path: Path) -> None:
-    """SQLite says so itself; reading it is the system's error."""
-    assert sqlite_bytes.hold(tmp_path / "none") is None
-    with pytest.raises(FileNotFoundError):
-        read(tmp_path / "none")
-
-
-@pytest.mark.parametrize("needle", [b"needle", b"aneedleb", b"a", b"bbb", b"a" * 1024, b"b" * 1000])
-def test_bytes_are_found_wherever_they_lie(file: Path, needle: bytes) -> None:
-    """Also at the very end, and whatever is looked for beside them."""
-    assert sqlite_bytes.holds_any(file, [b"absent" * 10, needle])
-    assert not sqlite_bytes.holds_any(file, [b"absent", needle + b"!"])
-    assert not sqlite_bytes.holds_any(file, [])
-
-
-def test_bytes_are_found_where_two_pieces_meet(tmp_path: Path) -> None:
-    """A file is read piece by piece, and a salt may begin in one and end in the next."""
-    piece = sqlite_bytes._SEARCH
-    for start in range(piece - 16, piece + 1):
-        path = tmp_path / str(start)
-        path.write_bytes(bytes(start) + b"0123456789abcdef" + bytes(10))
-        assert sqlite_bytes.holds_any(path, [b"0123456789abcdef"])
-        assert not sqlite_bytes.holds_any(path, [b"0123456789abcdeX"])
-
-
-def test_threads_that_open_read_and_close_leave_no_descriptor_and_no_lock_behind(file: Path) -> None:
-    """While anybody's connection is open something waits, and after the last one nothing."""
-    failures: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            for _ in range(300):
-                kept = sqlite_bytes.hold(file)
-                assert read(file) == b"aaa"
-                assert descriptors_of(file) >= 1
-                assert kept
-                kept.release()
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
-    assert descriptors_of(file) == 0
-
-
-def test_a_forked_child_waits_for_no_thread_of_its_parent(file: Path) -> None:
-    """Somebody may hold the lock at the moment of the fork."""
-    with sqlite_bytes._registry.guard:
-        held = threading.Event()
-        child = 0
-
-        def fork() -> None:
-            nonlocal child
-            child = os.fork()
-            if child == 0:
-                os._exit(0 if read(file) == b"aaa" else 1)
-            held.set()
-
-        thread = threading.Thread(target=fork)
-        thread.start()
-        assert held.wait(20)
-        thread.join()
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
+    await (await open_book(path)).ledger.close()
+    monkeypatch.setattr(sqlite_files, "CACHE_KB", "no number")
+    with pytest.raises(LedgerError) as caught:
+        sqlite_files.connect(sqlite_files.Location.parse(str(path)), write=True)
+    assert descriptors_of(path) == 0
+    assert caught.value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import gc
+import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -17,7 +18,7 @@ import pytest
 from fix_ledger import Book, files_of, open_book
 
 from custody_sync.errors import ClosedError, LedgerError
-from custody_sync.ledger import Ledger, sqlite_bytes
+from custody_sync.ledger import Ledger
 from custody_sync.ledger.sqlite_files import Location
 from custody_sync.ledger.sqlite_reading import Reading
 from custody_sync.ledger.sqlite_reads import head
@@ -159,7 +160,7 @@ async def test_a_system_out_of_files_is_an_error_of_the_ledger(
         raise OSError(errno.EMFILE, "Too many open files")
 
     with monkeypatch.context() as patch:
-        patch.setattr(sqlite_bytes, "_take", none_left)
+        patch.setattr(os, "open", none_left)
         with pytest.raises(LedgerError, match="the system says EMFILE") as caught:
             await book.ledger.erase()
     assert caught.value.__context__ is None

@@ -95,7 +95,8 @@ def _check_reconciled(judge: Judge, call: Call, result: ReconcileResult) -> None
     """I2: what was current when it began, and still is, is there; where it was told to, it put it there."""
     current = judge.log.current(_now(judge, call))
     lacking = [key for key in current if key in call.due and not judge.stores[key[0]].holds(key[1])]
-    lacking = [key for key in lacking if key not in judge.log.doubtful]
+    lost_since = judge.lost - call.lost
+    lacking = [key for key in lacking if key not in judge.log.doubtful and key not in lost_since]
     judge.expect(not lacking, "I2", f"reconcile is complete, and {lacking} are not there")
     changed = sorted(judge.changed(current.keys()) & call.edited & call.due)
     judge.expect(not changed, "I2", f"reconcile is complete, and {changed} have other texts than the ledger")

@@ -79,6 +79,8 @@ class Call:
     """Of a verification: what it has to ask about."""
     edited: frozenset[Key] = frozenset()
     """Of a reconciliation: the entries whose texts were not the ledger's when it began."""
+    lost: frozenset[Key] = frozenset()
+    """Of a reconciliation: the entries that stores had lost when it began."""
     identity: bool = False
     """Whether it was told to erase whom and what a fact is about as well."""
     space: str | None = None
@@ -122,6 +124,8 @@ class Judge:
     """What stores found for each operation, answer by answer."""
     put_by: dict[Key, int] = field(default_factory=dict)
     """Which operation's put each entry is of."""
+    doubled: set[Key] = field(default_factory=set)
+    """Entries of puts that the network delivered a second time."""
     gone: set[Key] = field(default_factory=set)
     """Entries that their store has called gone since they were put."""
     strangers: list[Key] = field(default_factory=list)
@@ -239,6 +243,8 @@ class Judge:
             self.puts += 1
             self.landed[key] = self.puts
             self.put_by[key] = call
+            if again:
+                self.doubled.add(key)
             self.gone.discard(key)
             self.lost.discard(key)
             self.edited.discard(key)
@@ -325,10 +331,11 @@ class Judge:
         self.acknowledged.append(fact_id)
         explained = log.explained(fact_id, at)
         for store in self.stores if not result.duplicate and not result.waiting else ():
-            held = any(
-                log.placed.get((store, external_id)) == fact_id
-                and (self.stores[store].holds(external_id) or (store, external_id) in self.lost)
-                for external_id in result.placements.get(store, ())
+            named = [(store, external_id) for external_id in result.placements.get(store, ())]
+            # What was put somebody may have put anew since, as a reconciliation does with an edited entry.
+            placed = [key for key, its in log.placed.items() if key[0] == store and its == fact_id]
+            held = all(key in placed or key in log.ended for key in named) and any(
+                self.stores[store].holds(key[1]) or key in self.lost for key in placed
             )
             self.expect(held or explained, "I1", f"{fact_id} was acknowledged and {store} does not hold it")
 
@@ -338,7 +345,8 @@ class Judge:
         named = set(error.fields.get("left", ()))
         named |= {entry["store"] for entry in error.fields.get("entries", ())}
         call.named = frozenset(named)
-        self._check_named(call, [key for key, by in self.put_by.items() if by == call.number])
+        ours = [key for key, by in self.put_by.items() if by == call.number and key not in self.doubled]
+        self._check_named(call, ours)
         self.check_quotes(f"{error!s} {error!r} {error.fields}", "an error")
 
     def cut(self, call: Call) -> None:

@@ -172,6 +172,7 @@ class Operations:
 
     async def _reconcile(self, step: Step, process: Process, call: Call) -> object:
         call.due = frozenset(self._log.current(format_instant(process.clock.now())))
+        call.lost = frozenset(self._judge.lost)
         call.edited = frozenset(self._judge.edited)
         return await process.custody.reconcile(
             actor=actor_of(step),
