@@ -310,7 +310,7 @@ async def test_a_plan_that_cannot_be_read_over_is_not_written_over(
     def closed(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(plan, "open", closed, raising=False)
+    monkeypatch.setattr(plan, "opened", closed)
     with pytest.raises(errors.InvalidInput, match="cannot be used: Permission denied"):
         await desk.repair(plan=path)
     assert path.read_text() == "mine"

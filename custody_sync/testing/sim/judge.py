@@ -322,8 +322,10 @@ class Judge:
 
     def _check_write(self, call: Call, result: WriteResult) -> None:
         fact, log = result.fact, self.log
-        fact_id, at = fact.fact_id, format_instant(call.process.clock.now())
+        fact_id = fact.fact_id
         self.expect(fact_id in log.asserted, "I1", f"{fact_id} was acknowledged and is not recorded")
+        # Another process's clock may be ahead, and what superseded this one has begun by the ledger's time.
+        at = max(format_instant(call.process.clock.now()), log.events[-1]["tx_time"] if log.events else "")
         # A claim promises nothing of stores, also where somebody has confirmed it by now.
         is_claim = fact.provenance is Provenance.CLAIMED and not fact.confirmed
         if is_claim or fact_id not in log.asserted or fact_id not in log.effective:
