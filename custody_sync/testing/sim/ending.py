@@ -108,7 +108,7 @@ class Ending:
             self.judge.check_erased(self.disk)
 
     def _unknowable(self) -> set[Key]:
-        """Return adopted entries that never got a label and whose text is forgotten: they are named and stay."""
+        """Return adopted entries without a label whose text is forgotten: they are named, and stay."""
         adopted = [key for key, fact_id in self.judge.adopted.items() if fact_id in self.judge.log.forgotten]
         held = {key: self.judge.stores[key[0]].entry(key[1]) for key in adopted}
         return {key for key, entry in held.items() if entry is not None and entry.ledger_id is None}
