@@ -36,6 +36,9 @@ def test_every_invariant_holds_in_every_seed(part: int) -> None:
 FROM_SOAKS = (
     5008123,
     6013514,
+    7005218,
+    7013625,
+    8011297,
     770157270,
     770179300,
     770193320,

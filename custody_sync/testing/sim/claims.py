@@ -142,7 +142,9 @@ def _left(judge: Judge, call: Call) -> Iterator[tuple[Key, str]]:
                 fact_id = judge.adopted.get(key)
             if fact_id is None or key in current:
                 continue
-            if judge.landed.get(key, 0) > call.began or (blind and not _is_known(log, key)):
+            # What only an index still has, of an entry that was never recorded, no lookup shows.
+            is_hidden = (blind or not store.holds(entry.external_id)) and not _is_known(log, key)
+            if judge.landed.get(key, 0) > call.began or is_hidden:
                 continue
             # What its store has called gone and serves again by itself is the next verification's.
             if store.holds(entry.external_id) or key not in judge.gone:

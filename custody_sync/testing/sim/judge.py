@@ -75,6 +75,8 @@ class Call:
     """Once it has failed: the stores in which it says that something may be left."""
     began: int = 0
     """How many puts had landed before it."""
+    seen: int = 0
+    """How many events there were before it."""
     due: frozenset[Key] = frozenset()
     """Of a verification: what it has to ask about."""
     edited: frozenset[Key] = frozenset()
@@ -278,7 +280,8 @@ class Judge:
             self._check_age(self.calls[call], key, held.stored_at)
 
     def _check_age(self, call: Call, key: Key, stored_at: datetime | None) -> None:
-        if not call.operation.startswith(("repair", "reconcile")) or stored_at is None:
+        was_ordered = self.log.ordered.get(key, call.seen + 1) <= call.seen
+        if not call.operation.startswith(("repair", "reconcile")) or stored_at is None or was_ordered:
             return
         cutoff = min(
             call.process.clock.now() - REPAIR_MIN_AGE,
@@ -301,7 +304,7 @@ class Judge:
 
     def begin(self, operation: str, process: Any, actor: str) -> Call:
         """Note that an operation begins, and on whose behalf."""
-        call = Call(len(self.calls), operation, process, began=self.puts)
+        call = Call(len(self.calls), operation, process, began=self.puts, seen=len(self.log.events))
         self.calls.append(call)
         self.makers[actor] = operation
         return call

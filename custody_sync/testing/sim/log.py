@@ -37,6 +37,8 @@ class Log:
     holds: dict[str, set[str]] = field(default_factory=dict)
     placed: dict[Key, str] = field(default_factory=dict)
     ended: set[Key] = field(default_factory=set)
+    ordered: dict[Key, int] = field(default_factory=dict)
+    """How many events there were when the first removal of each entry came."""
     """Entries whose removal is on record, whatever came of it, and those that a `place` replaces."""
     verified: set[Key] = field(default_factory=set)
     adopted: set[str] = field(default_factory=set)
@@ -122,6 +124,7 @@ class Log:
             key = data["store"], refs["external_id"]
             self.last = key
             self.ended.add(key)
+            self.ordered.setdefault(key, len(self.events))
             self.verified.discard(key)
             if data.get("outcome") == "verified":
                 self.verified.add(key)

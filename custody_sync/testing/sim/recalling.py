@@ -61,10 +61,11 @@ def _joined(answers: Sequence[Sequence[Hit]]) -> Iterator[list[Hit]]:
     order of id.
     """
     for first, last in combinations(range(len(answers) + 1), 2):
-        rows: dict[str, Hit] = {}
+        rows: dict[object, Hit] = {}
         for served in reversed(answers[first:last]):
             for hit in served:
-                rows.setdefault(hit.entry.external_id, hit)
+                # One that got its label between two answers is another row.
+                rows.setdefault((hit.entry.external_id, hit.entry.fact_id, hit.entry.ledger_id), hit)
         joined = list(rows.values())
         if len({hit.score for hit in joined}) > 1:
             joined.sort(key=lambda hit: (-(hit.score or 0.0), hit.entry.external_id))
