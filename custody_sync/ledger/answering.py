@@ -88,6 +88,11 @@ class Answering(ABC):
         fact: Fact | None = await self._read_briefly(reads.get, fact_id)
         return fact
 
+    async def facts(self, ids: Sequence[str]) -> dict[str, Fact | None]:
+        """Return facts by id whatever their state."""
+        found: dict[str, Fact | None] = await self._ask_about(ids, reads.facts)
+        return found
+
     async def history(self, fact_id: str, limit: int, after: int) -> Page[Event]:
         """Return one fact's events in order."""
         page: Page[Event] = await self._read_briefly(reads.history, fact_id, limit, after)
@@ -111,13 +116,22 @@ class Answering(ABC):
 
     async def known(self, ids: Sequence[str]) -> dict[str, Standing]:
         """Return the standing of every id."""
-        ask = self._read_briefly if len(ids) <= FEW else self._read
-        found: dict[str, Standing] = await ask(reads.known, list(ids))
+        found: dict[str, Standing] = await self._ask_about(ids, reads.known)
         return found
+
+    async def _ask_about(self, ids: Sequence[str], query: Callable[..., Any]) -> Any:
+        """Ask one question about many ids."""
+        ask = self._read_briefly if len(ids) <= FEW else self._read
+        return await ask(query, list(ids))
 
     async def placements(self, fact_id: str) -> list[Placement]:
         """Return a fact's placements."""
         found: list[Placement] = await self._read_briefly(reads.placements, fact_id)
+        return found
+
+    async def placements_of(self, ids: Sequence[str]) -> dict[str, list[Placement]]:
+        """Return placements by fact id."""
+        found: dict[str, list[Placement]] = await self._ask_about(ids, reads.placements_of)
         return found
 
     async def placements_in(
@@ -219,6 +233,12 @@ class Answering(ABC):
         """Return a topic's notes in order of key."""
         ask = self._read_briefly if limit <= FEW else self._read
         found: list[Note] = await ask(beside.page, topic, limit, after)
+        return found
+
+    async def notes_at(self, topic: str, keys: Sequence[str]) -> dict[str, Note]:
+        """Return a topic's notes by key."""
+        ask = self._read_briefly if len(keys) <= FEW else self._read
+        found: dict[str, Note] = await ask(beside.at, topic, list(keys))
         return found
 
     # --- notes ------------------------------------------------------------------------------

@@ -85,6 +85,14 @@ class Asking(Outstanding):
         """Return a fact whatever its state, or None."""
         return await self._storage.get(check_name(fact_id, "fact_id"))
 
+    async def facts(self, ids: Sequence[str]) -> dict[str, Fact | None]:
+        """Return for each id its fact whatever its state, or None; any string will do.
+
+        One question of one moment, whatever their number.
+        """
+        _check_strings(ids, "ids")
+        return await self._storage.facts(ids)
+
     async def history(self, fact_id: str, *, limit: int = 1000, after: int | None = None) -> Page[Event]:
         """Return everything that happened to a fact id, oldest first; empty for an unknown id."""
         return await self._storage.history(
@@ -122,6 +130,14 @@ class Asking(Outstanding):
     async def placements(self, fact_id: str) -> list[Placement]:
         """Return where a fact is or was held, in the order it was placed."""
         return await self._storage.placements(check_name(fact_id, "fact_id"))
+
+    async def placements_of(self, ids: Sequence[str]) -> dict[str, list[Placement]]:
+        """Return for each id what `placements` says of it, none of an unknown one; any string will do.
+
+        One question of one moment, whatever their number.
+        """
+        _check_strings(ids, "ids")
+        return await self._storage.placements_of(ids)
 
     async def pending(self, *, limit: int = 1000, after: int | None = None) -> Page[Placement]:
         """Return placements that have to go and were not yet seen gone."""

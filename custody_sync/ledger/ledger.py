@@ -326,6 +326,11 @@ class Ledger(Asking):
         check_text(topic, "topic")
         return await self._storage.notes(topic, check_limit(limit), check_text(after, "after"))
 
+    async def notes_at(self, topic: str, keys: Sequence[str]) -> dict[str, Note]:
+        """Return working notes by key, of these keys; one that no note has is left out."""
+        check_text(topic, "topic")
+        return await self._storage.notes_at(topic, keys)
+
     async def drop_notes(
         self, topic: str, keys: Sequence[str] | None = None, *, holder: str | None = None
     ) -> None:

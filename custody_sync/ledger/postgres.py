@@ -240,6 +240,14 @@ class PostgresStorage:
         """Return what there is on facts, a page at a time."""
         return await self._read(self._reads.accounts, space, subject, limit, after)
 
+    async def facts(self, ids: Sequence[str]) -> dict[str, Fact | None]:
+        """Return facts by id whatever their state."""
+        return await self._read(self._reads.facts, list(ids))
+
+    async def placements_of(self, ids: Sequence[str]) -> dict[str, list[Placement]]:
+        """Return placements by fact id."""
+        return await self._read(self._reads.placements_of, list(ids))
+
     async def known(self, ids: Sequence[str]) -> dict[str, Standing]:
         """Return the standing of every id."""
         return await self._read(self._reads.known, list(ids))
@@ -332,6 +340,10 @@ class PostgresStorage:
     async def notes(self, topic: str, limit: int, after: str = "") -> list[Note]:
         """Return a topic's notes in order of key."""
         return await self._read(self._notes.page, topic, limit, after)
+
+    async def notes_at(self, topic: str, keys: Sequence[str]) -> dict[str, Note]:
+        """Return a topic's notes by key."""
+        return await self._read(self._notes.at, topic, list(keys))
 
     # --- notes ------------------------------------------------------------------------------
 

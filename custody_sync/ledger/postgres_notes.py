@@ -31,6 +31,12 @@ class Notes:
         asked = {"topic": topic, "limit": limit, "after": after}
         return [note_of(row) for row in await (await conn.execute(self._sql["page"], asked)).fetchall()]
 
+    async def at(self, conn: AsyncConnection[Any], topic: str, keys: Sequence[str]) -> dict[str, Note]:
+        """Return a topic's notes by key, of these keys."""
+        asked = {"topic": topic, "keys": as_json(filter(is_text, keys))}
+        rows = await (await conn.execute(self._sql["at"], asked)).fetchall()
+        return {note.key: note for note in map(note_of, rows)}
+
     async def acquire(
         self,
         conn: AsyncConnection[Any],

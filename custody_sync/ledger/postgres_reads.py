@@ -138,6 +138,13 @@ class Reads:
         rows = await self._rows(conn, "get", {"fact_id": fact_id})
         return fact_of(rows[0], rows[0][12] or 0) if rows else None
 
+    async def facts(self, conn: AsyncConnection[Any], ids: Sequence[str]) -> dict[str, Fact | None]:
+        """Return what there is of each id asked for."""
+        found: dict[str, Fact | None] = dict.fromkeys(ids)
+        for row in await self._rows(conn, "facts", {"ids": _asked(ids)}):
+            found[row[1]] = fact_of(row, row[12] or 0)
+        return found
+
     async def history(self, conn: AsyncConnection[Any], fact_id: str, limit: int, after: int) -> Page[Event]:
         """Return a page of one fact's events."""
         asked = {"fact_id": fact_id, "after": after, "limit": limit + 1}
@@ -166,13 +173,22 @@ class Reads:
 
     async def known(self, conn: AsyncConnection[Any], ids: Sequence[str]) -> dict[str, Standing]:
         """Return the standing of every id asked for."""
-        rows = await self._rows(conn, "known", {"ids": as_json(filter(is_text, ids))})
+        rows = await self._rows(conn, "known", {"ids": _asked(ids)})
         found = {fact_id: Standing(standing) for fact_id, standing in rows}
         return {fact_id: found.get(fact_id, Standing.UNKNOWN) for fact_id in ids}
 
     async def placements(self, conn: AsyncConnection[Any], fact_id: str) -> list[Placement]:
         """Return a fact's placements in the order they were made."""
         return [placement_of(row) for row in await self._rows(conn, "placements", {"fact_id": fact_id})]
+
+    async def placements_of(
+        self, conn: AsyncConnection[Any], ids: Sequence[str]
+    ) -> dict[str, list[Placement]]:
+        """Return the placements of each id asked for, in the order they were made."""
+        found: dict[str, list[Placement]] = {fact_id: [] for fact_id in ids}
+        for row in await self._rows(conn, "placements_of", {"ids": _asked(ids)}):
+            found[row[2]].append(placement_of(row))
+        return found
 
     async def placements_in(
         self, conn: AsyncConnection[Any], states: Sequence[PlacementState], limit: int, after: int
@@ -317,6 +333,11 @@ def _derived(row: Row) -> Derived:
         owed=tuple((store, due_at) for store, due_at in owed or ()),
         holds=tuple((hold_id, seq) for hold_id, seq in holds or ()),
     )
+
+
+def _asked(ids: Sequence[str]) -> str:
+    """Return ids as a question takes them: each once, but for those that no ledger can hold."""
+    return as_json(dict.fromkeys(filter(is_text, ids)))
 
 
 def _askable(text: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from custody_sync.ledger.answers import mark_of, note_of
+from custody_sync.ledger.sqlite_reads import listing
 from custody_sync.ledger.storage import BEYOND, LEASED, MOVED, Identity, Mark, Note, Way
 from custody_sync.model import format_instant
 
@@ -18,6 +19,13 @@ def page(conn: sqlite3.Connection, topic: str, limit: int, after: str) -> list[N
     """Return a topic's notes in order of key."""
     query = f"SELECT {_NOTE} FROM notes WHERE topic = ? AND key > ? ORDER BY key LIMIT ?"
     return [note_of(row) for row in conn.execute(query, (topic, after, limit))]
+
+
+def at(conn: sqlite3.Connection, topic: str, keys: list[str]) -> dict[str, Note]:
+    """Return a topic's notes by key, of these keys."""
+    query = f"SELECT {_NOTE} FROM notes WHERE topic = ? AND key IN (SELECT value FROM json_each(?))"
+    notes = (note_of(row) for row in conn.execute(query, (topic, listing(keys))))
+    return {note.key: note for note in notes}
 
 
 def acquire(

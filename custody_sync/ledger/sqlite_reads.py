@@ -101,6 +101,18 @@ def get(conn: sqlite3.Connection, fact_id: str) -> Fact | None:
     return None if row is None else fact_of(row, row[12] or 0)
 
 
+def facts(conn: sqlite3.Connection, ids: list[str]) -> dict[str, Fact | None]:
+    """Return what there is of each id asked for."""
+    query = (
+        f"SELECT {ANSWERED} FROM facts f LEFT JOIN sealed s ON s.seq = f.seq "
+        "WHERE f.fact_id IN (SELECT value FROM json_each(?))"
+    )
+    found: dict[str, Fact | None] = dict.fromkeys(ids)
+    for row in conn.execute(query, (listing(ids),)):
+        found[row[1]] = fact_of(row, row[12] or 0)
+    return found
+
+
 def history(conn: sqlite3.Connection, fact_id: str, limit: int, after: int) -> Page[Event]:
     """Return a page of one fact's events."""
     rows = conn.execute(
@@ -160,20 +172,36 @@ def accounts(
 def known(conn: sqlite3.Connection, ids: list[str]) -> dict[str, Standing]:
     """Return the standing of every id asked for."""
     query = "SELECT fact_id, standing FROM claims WHERE fact_id IN (SELECT value FROM json_each(?))"
-    text = json.dumps(ids)
-    if "\\u" in text:
-        # SQLite's JSON functions could not give back what no ledger can hold.
-        text = json.dumps([fact_id for fact_id in ids if is_text(fact_id)])
     found = dict.fromkeys(ids, Standing.UNKNOWN)
-    for fact_id, standing in conn.execute(query, (text,)):
+    for fact_id, standing in conn.execute(query, (listing(ids),)):
         found[fact_id] = STANDINGS[standing]
     return found
+
+
+def listing(ids: list[str]) -> str:
+    """Return ids as the JSON list that a question takes, but for those that no ledger can hold.
+
+    SQLite's JSON functions could not give these back.
+    """
+    text = json.dumps(ids)
+    return json.dumps([one for one in ids if is_text(one)]) if "\\u" in text else text
 
 
 def placements(conn: sqlite3.Connection, fact_id: str) -> list[Placement]:
     """Return a fact's placements in the order they were made."""
     query = f"SELECT {PLACEMENT} FROM placements WHERE fact_id = ? ORDER BY id"
     return [placement_of(row) for row in conn.execute(query, (fact_id,))]
+
+
+def placements_of(conn: sqlite3.Connection, ids: list[str]) -> dict[str, list[Placement]]:
+    """Return the placements of each id asked for, in the order they were made."""
+    query = (
+        f"SELECT {PLACEMENT} FROM placements WHERE fact_id IN (SELECT value FROM json_each(?)) ORDER BY id"
+    )
+    found: dict[str, list[Placement]] = {fact_id: [] for fact_id in ids}
+    for row in conn.execute(query, (listing(ids),)):
+        found[row[2]].append(placement_of(row))
+    return found
 
 
 def placements_in(

@@ -122,6 +122,10 @@ class Storage(OutstandingStorage, Protocol):
         """Return a fact whatever its state, or None."""
         ...
 
+    async def facts(self, ids: Sequence[str]) -> dict[str, Fact | None]:
+        """Return for every id asked for what `get` returns, all of one moment."""
+        ...
+
     async def history(self, fact_id: str, limit: int, after: int) -> Page[Event]:
         """Return one fact's events in order."""
         ...
@@ -153,6 +157,10 @@ class Storage(OutstandingStorage, Protocol):
 
     async def placements(self, fact_id: str) -> list[Placement]:
         """Return a fact's placements, past ones included."""
+        ...
+
+    async def placements_of(self, ids: Sequence[str]) -> dict[str, list[Placement]]:
+        """Return for every id asked for what `placements` returns, all of one moment."""
         ...
 
     async def placements_in(
@@ -234,6 +242,10 @@ class Storage(OutstandingStorage, Protocol):
 
     async def notes(self, topic: str, limit: int, after: str = "") -> list[Note]:
         """Return a topic's notes in order of key."""
+        ...
+
+    async def notes_at(self, topic: str, keys: Sequence[str]) -> dict[str, Note]:
+        """Return a topic's notes by key, of these keys; one that no note has is left out."""
         ...
 
     async def drop_notes(

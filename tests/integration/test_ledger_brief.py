@@ -14,6 +14,7 @@ from fix_ledger import Book, files_of, open_book
 from custody_sync.errors import LedgerError
 from custody_sync.ledger import Ledger, sqlite_reading
 from custody_sync.ledger.embedded import IN_A_ROW
+from custody_sync.ledger.storage import Note
 from custody_sync.runtime import new_executor
 from custody_sync.testing import InlineExecutor, ManualClock, testing_runtime
 
@@ -26,12 +27,18 @@ BRIEF: dict[str, Ask] = {
     "history": lambda ledger, fact_id: ledger.history(fact_id),
     "placements": lambda ledger, fact_id: ledger.placements(fact_id),
     "known": lambda ledger, fact_id: ledger.known([fact_id, "nobody"]),
+    "facts": lambda ledger, fact_id: ledger.facts([fact_id, "nobody"]),
+    "placements_of": lambda ledger, fact_id: ledger.placements_of([fact_id, "nobody"]),
+    "notes_at": lambda ledger, fact_id: ledger.notes_at("topic", [fact_id]),
     "spaces": lambda ledger, _: ledger.spaces(),
     "head": lambda ledger, _: ledger.head(),
 }
 LONG: dict[str, Ask] = {
     "as_of": lambda ledger, _: ledger.as_of(limit=101),
     "known": lambda ledger, _: ledger.known([str(i) for i in range(101)]),
+    "facts": lambda ledger, _: ledger.facts([str(i) for i in range(101)]),
+    "placements_of": lambda ledger, _: ledger.placements_of([str(i) for i in range(101)]),
+    "notes_at": lambda ledger, _: ledger.notes_at("topic", [str(i) for i in range(101)]),
     "pending": lambda ledger, _: ledger.pending(),
 }
 
@@ -66,6 +73,7 @@ async def opened(url: str, tmp_path: Path) -> tuple[Book, CountingExecutor]:
     runtime = testing_runtime(clock=clock, executor=executor)
     book = await open_book(tmp_path / "custody.db", url=url, runtime=runtime, clock=clock)
     await book.add(held=[("memories", "m1")])
+    await book.ledger.put_notes([Note(topic="topic", key="f1", value='""', since=clock.now())])
     readers.given = 0
     return book, readers
 

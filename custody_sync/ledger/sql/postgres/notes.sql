@@ -4,6 +4,10 @@
 SELECT topic, key, value, holder, since, expires_at FROM custody_sync.notes
 WHERE topic = %(topic)s AND key > %(after)s ORDER BY key LIMIT %(limit)s
 
+-- name: at
+SELECT topic, key, value, holder, since, expires_at FROM custody_sync.notes
+WHERE topic = %(topic)s AND key IN (SELECT json_array_elements_text(%(keys)s::json) COLLATE "C")
+
 -- name: standing
 SELECT topic, key, value, holder, since, expires_at FROM custody_sync.notes
 WHERE topic = %(topic)s AND key = %(key)s

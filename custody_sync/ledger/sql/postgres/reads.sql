@@ -123,6 +123,15 @@ SELECT h.seq, h.tx_time, h.hash, f.* FROM custody_sync.head h LEFT JOIN LATERAL 
 SELECT c.fact_id, c.standing FROM json_array_elements_text(%(ids)s::json) AS asked(fact_id)
 JOIN custody_sync.claims c ON c.fact_id = asked.fact_id COLLATE "C"
 
+-- name: facts
+SELECT {fact} FROM json_array_elements_text(%(ids)s::json) AS asked(fact_id)
+JOIN custody_sync.facts f ON f.fact_id = asked.fact_id COLLATE "C"
+LEFT JOIN custody_sync.sealed s ON s.seq = f.seq
+
+-- name: placements_of
+SELECT {placement} FROM json_array_elements_text(%(ids)s::json) AS asked(fact_id)
+JOIN custody_sync.placements p ON p.fact_id = asked.fact_id COLLATE "C" ORDER BY p.id
+
 -- name: placements
 SELECT {placement} FROM custody_sync.placements p WHERE p.fact_id = %(fact_id)s ORDER BY p.id
 
