@@ -135,10 +135,10 @@ def _size(waiting: int, served: int) -> int:
 
 
 def _to_each(error: BaseException, callers: int) -> list[BaseException]:
-    return [error if i == 0 else _again(error) for i in range(callers)]
+    return [error if i == 0 else again(error) for i in range(callers)]
 
 
-def _again(error: BaseException) -> BaseException:
+def again(error: BaseException) -> BaseException:
     """Return an exception of its own for one more caller, so that tracebacks do not pile up."""
     return type(error)(**error.fields) if isinstance(error, CustodyError) else error
 
