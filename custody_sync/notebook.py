@@ -9,18 +9,19 @@ Rows are found by keyed hashes, and only a claim's own row says what it is about
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 
 from custody_sync.canonical import canonical, check_name, check_text
 from custody_sync.ledger import Ledger
+from custody_sync.ledger.gathering import Gathering
 from custody_sync.ledger.storage import CLAIMS, USED, USES, Note
 from custody_sync.runtime import Runtime
 
 PAGE = 1000
-_HEX = 16
 _NOTHING = '""'
 
 
@@ -61,6 +62,10 @@ class StoreNotebook:
         self.id = ledger.keyed_id("notebook", store)
         self._ledger = ledger
         self._runtime = runtime
+        # Puts that are under way at the same time look up their notes together, and note together.
+        self._claim_at = Gathering(partial(_look_up, ledger, CLAIMS))
+        self._use_at = Gathering(partial(_look_up, ledger, USES))
+        self._use = Gathering(self._note_uses)
 
     async def get(self, key: str) -> str | None:
         """Return what stands for a key, or None."""
@@ -71,7 +76,7 @@ class StoreNotebook:
         return value
 
     async def _standing(self, key: str) -> str | None:
-        note = await at(self._ledger, CLAIMS, self._row(key))
+        note = await self._claim_at(self._row(key))
         return None if note is None else claimed(note)[1]
 
     async def claim(self, key: str, value: str) -> str:
@@ -134,17 +139,21 @@ class StoreNotebook:
         row, space = self._row(key), space_id(self._ledger, need.space)
         if await self._is_needed(row, space):
             return False
-        now = self._ledger.now()
-        await self._ledger.put_notes(
-            [
-                Note(topic=USES, key=f"{row}.{space}", value=_NOTHING, since=now),
-                Note(topic=USED, key=f"{space}.{row}", value=_NOTHING, since=now),
-            ]
-        )
+        await self._use((row, space))
         return True
 
+    async def _note_uses(self, uses: Sequence[tuple[str, str]]) -> dict[tuple[str, str], None]:
+        """Note of claims that spaces need them, in one transaction."""
+        now = self._ledger.now()
+        notes: list[Note] = []
+        for row, space in uses:
+            notes.append(Note(topic=USES, key=f"{row}.{space}", value=_NOTHING, since=now))
+            notes.append(Note(topic=USED, key=f"{space}.{row}", value=_NOTHING, since=now))
+        await self._ledger.put_notes(notes)
+        return dict.fromkeys(uses)
+
     async def _is_needed(self, row: str, space: str) -> bool:
-        return await at(self._ledger, USES, f"{row}.{space}") is not None
+        return await self._use_at(f"{row}.{space}") is not None
 
 
 def space_id(ledger: Ledger, space: str) -> str:
@@ -159,10 +168,12 @@ def claimed(note: Note) -> tuple[str | None, str | None]:
 
 
 async def at(ledger: Ledger, topic: str, key: str) -> Note | None:
-    """Return the note under a key that ends in a hex digit."""
-    # Notes are read in order of key: before this one stand at most those that differ in the last digit.
-    page = await ledger.notes(topic, limit=_HEX, after=key[:-1])
-    return next((note for note in page if note.key == key), None)
+    """Return the note under a key, or None."""
+    return (await ledger.notes_at(topic, [key])).get(key)
+
+
+async def _look_up(ledger: Ledger, topic: str, keys: Sequence[str]) -> dict[str, Note | None]:
+    return dict[str, Note | None].fromkeys(keys) | await ledger.notes_at(topic, keys)
 
 
 async def beginning(ledger: Ledger, topic: str, prefix: str, *, page: int = 0) -> AsyncIterator[Note]:

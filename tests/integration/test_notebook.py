@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -17,7 +19,7 @@ from custody_sync import notebook as notebook_module
 from custody_sync.errors import InvalidStore, LedgerError, LedgerMoved, StoreWriteFailed
 from custody_sync.ledger import Ledger
 from custody_sync.ledger.moving import move
-from custody_sync.ledger.storage import CLAIMS
+from custody_sync.ledger.storage import CLAIMS, USED, USES
 from custody_sync.notebook import StoreNotebook, needing
 from custody_sync.testing import MemoryStore, testing_runtime
 
@@ -189,3 +191,33 @@ async def test_a_notebook_is_taken_at_once(book: Book) -> None:
     """A coroutine would never be run, and the store would remember nothing: refused when it is configured."""
     with pytest.raises(InvalidStore, match="plain method"):
         AsyncCoordinator(book.ledger, stores=[Hasty("hasty")])
+
+
+async def test_puts_at_the_same_time_look_up_and_note_together(
+    book: Book, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever their number they take a few questions and notes, and each space has what it needs noted."""
+    counts: Counter[str] = Counter()
+
+    def counting(name: str) -> Any:
+        ask = getattr(book.ledger, name)
+
+        async def counted(*given: Any, **more: Any) -> Any:
+            counts[name] += 1
+            return await ask(*given, **more)
+
+        return counted
+
+    for name in ("notes", "notes_at", "put_notes"):
+        monkeypatch.setattr(book.ledger, name, counting(name))
+    notebook, spaces = notebook_of(book), [f"user:{n}" for n in range(40)]
+
+    async def put(space: str) -> None:
+        with needing(space) as need:
+            assert await notebook.claim("place", "here") == "here"
+            await notebook.renew("place", "here")
+        assert need.claims == {("scoped", "place"): "here"}
+
+    await asyncio.gather(*map(put, spaces))
+    assert sum(counts.values()) <= 12
+    assert {len(await book.ledger.notes(topic)) for topic in (USES, USED)} == {len(spaces)}
