@@ -324,18 +324,20 @@ class Placer:
         return await together(self.place(f, store, mandate) for f, store in owed)
 
     async def place(
-        self, fact_id: str, store: str, mandate: Mandate, *, replaces: tuple[str, ...] = ()
+        self, fact: Fact | str, store: str, mandate: Mandate, *, replaces: tuple[str, ...] = ()
     ) -> Restored:
         """Place what one store lacks; whatever stands in the way is said in the result.
 
         Args:
-            fact_id: the fact.
+            fact: as the ledger has just given it, or its id.
             store: the store.
             mandate: actor and receipt for the event.
             replaces: external ids of what the store holds of it, which have to go once it is placed.
         """
+        fact_id = fact if isinstance(fact, str) else fact.fact_id
         try:
-            return await self._place_again(fact_id, store, mandate, replaces)
+            found = await self._ledger.get(fact) if isinstance(fact, str) else fact
+            return await self._place_again(fact_id, found, store, mandate, replaces)
         except InvalidInput as error:
             return Restored(fact_id=fact_id, store=store, detail=f"put refused ({error.code})")
         except CustodyError as error:
@@ -343,10 +345,9 @@ class Placer:
             return Restored(fact_id=fact_id, store=store, detail=f"not recorded ({error.code})")
 
     async def _place_again(
-        self, fact_id: str, store: str, mandate: Mandate, replaces: tuple[str, ...]
+        self, fact_id: str, fact: Fact | None, store: str, mandate: Mandate, replaces: tuple[str, ...]
     ) -> Restored:
         gate = self._gates.get(store)
-        fact = await self._ledger.get(fact_id)
         if gate is None or fact is None:
             return Restored(fact_id=fact_id, store=store, detail=NOT_CONFIGURED)
         # Its limit may be another one than when the fact was written.

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from custody_sync.errors import CustodyError
 from custody_sync.finishing import together
 from custody_sync.ledger import Ledger
+from custody_sync.ledger.gathering import Gathering
 from custody_sync.ledger.storage import Held
 from custody_sync.mended import Drift
 from custody_sync.model import Placement, PlacementState
@@ -45,6 +46,8 @@ class Absences:
         self._ledger = ledger
         self._selection = selection
         self._limiter = asyncio.Semaphore(CONCURRENCY)
+        self._fact = Gathering(ledger.facts)
+        self._placements = Gathering(ledger.placements_of)
 
     async def pages(self, comparison: Comparison) -> AsyncGenerator[list[Drifted | Unknown]]:
         """Yield what is missing, or may be; how much is expected at all goes into the comparison."""
@@ -80,7 +83,7 @@ class Absences:
     async def _look(self, gate: Gate, placement: Placement) -> Drifted | Unknown | None:
         async with self._limiter:
             if self._selection.space is not None:
-                fact = await self._ledger.get(placement.fact_id)
+                fact = await self._fact(placement.fact_id)
                 if fact is None or not self._selection.has_space(fact.space):
                     return None
             try:
@@ -89,11 +92,11 @@ class Absences:
                 return Unknown(placement, f"cannot be asked ({describe(error)})")
             if is_there is None:
                 return Unknown(placement, "its listing does not show it, and it cannot be asked")
-            rows = [] if is_there else await self._ledger.placements(placement.fact_id)
+            rows = [] if is_there else await self._placements(placement.fact_id)
         address = (placement.store, placement.external_id)
         if not any((row.store, row.external_id) == address and row.state in CURRENT for row in rows):
             return None
-        fact = await self._ledger.get(placement.fact_id)
+        fact = await self._fact(placement.fact_id)
         detail = WAITS if fact is not None and waits(fact) else ""
         return Drifted(Drift.MISSING, placement.to_entry(), placement.fact_id, detail)
 

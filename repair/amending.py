@@ -13,6 +13,7 @@ from custody_sync.errors import CustodyError, Refused
 from custody_sync.faultpoints import FaultPoint
 from custody_sync.finishing import together
 from custody_sync.ledger import Ledger
+from custody_sync.ledger.gathering import Gathering
 from custody_sync.mended import Difference, Drift, Mended
 from custody_sync.model import Capability, Entry, Fact, Leftover, Outcome, Placement, PlacementState
 from custody_sync.placing import Placer
@@ -70,6 +71,9 @@ class Amending:
         self._read_back = read_back
         self._mandate = mandate
         self._findings = Findings()
+        # Facts that are in work at the same time are asked about together.
+        self._fact = Gathering(ledger.facts)
+        self._placements = Gathering(ledger.placements_of)
         self._working = Working(
             ledger=ledger,
             gates=gates,
@@ -95,10 +99,7 @@ class Amending:
         while True:
             page = await self._ledger.pending(limit=PAGE, after=after)
             rows = [row for row in page if selection.has_store(row.store) and row.store in self._gates]
-            if selection.space is not None:
-                facts = [await self._ledger.get(row.fact_id) for row in rows]
-                spaces = [None if fact is None else fact.space for fact in facts]
-                rows = [row for row, s in zip(rows, spaces, strict=True) if selection.has_space(s)]
+            rows = await self._selected(rows, selection)
             await self._lease.each(rows, lambda row: self._remover.drain_row(row, self._mandate))
             await self._lease.renew()
             after = page.next
@@ -113,16 +114,20 @@ class Amending:
         after: int | None = None
         while True:
             page = await self._ledger.ended(store, limit=PAGE, after=after)
-            rows = [row for row in page if selection.has_space(await self._space_of(row, selection))]
+            rows = await self._selected(page, selection)
             await self._lease.each(rows, self._remove_ended)
             await self._lease.renew()
             after = page.next
             if after is None:
                 return
 
-    async def _space_of(self, row: Placement, selection: Selection) -> str | None:
-        fact = None if selection.space is None else await self._ledger.get(row.fact_id)
-        return None if fact is None else fact.space
+    async def _selected(self, rows: Sequence[Placement], selection: Selection) -> list[Placement]:
+        """Return the placements of facts whose spaces are selected."""
+        if selection.space is None:
+            return list(rows)
+        facts = await self._ledger.facts([row.fact_id for row in rows])
+        spaces = {fact_id: None if fact is None else fact.space for fact_id, fact in facts.items()}
+        return [row for row in rows if selection.has_space(spaces[row.fact_id])]
 
     async def _remove_ended(self, row: Placement) -> None:
         try:
@@ -178,9 +183,7 @@ class Amending:
         store, fact_id = some[0].entry.store, some[0].fact_id
         try:
             rows = [
-                row
-                for row in await self._ledger.placements(fact_id)
-                if row.store == store and row.state in CURRENT
+                row for row in await self._placements(fact_id) if row.store == store and row.state in CURRENT
             ]
         except CustodyError as error:
             return [difference_of(one, Mended.LEFT, f"not known ({error.code})") for one in some]
@@ -201,7 +204,7 @@ class Amending:
     async def _relabel(self, one: Drifted, row: Placement) -> Difference:
         gate, entry = self._gates[row.store], one.entry
         try:
-            fact = await self._ledger.get(row.fact_id)
+            fact = await self._fact(row.fact_id)
         except CustodyError as error:
             return difference_of(one, Mended.LEFT, f"not known ({error.code})")
         if fact is None:
@@ -250,7 +253,7 @@ class Amending:
             return []
         store, fact_id = some[0].entry.store, some[0].fact_id
         try:
-            fact = await self._ledger.get(fact_id)
+            fact = await self._fact(fact_id)
         except CustodyError as error:
             return [difference_of(one, Mended.LEFT, f"not known ({error.code})") for one in some]
         if fact is None:
@@ -259,7 +262,7 @@ class Amending:
             why = WAITS if waits(fact) else "it is put once it begins"
             return [difference_of(one, Mended.LEFT, why) for one in some]
         old = tuple(row.external_id for row in held)
-        restored = await self._placer.place(fact_id, store, self._mandate, replaces=old)
+        restored = await self._placer.place(fact, store, self._mandate, replaces=old)
         if not restored.placed:
             return [difference_of(one, Mended.LEFT, restored.detail) for one in some]
         if restored.detail:
@@ -282,7 +285,7 @@ class Amending:
         store = some[0].entry.store
         done = [_ended(one, removals, put) for one in some]
         try:
-            rows = await self._ledger.placements(fact.fact_id)
+            rows = await self._placements(fact.fact_id)
         except CustodyError as error:
             said = f"what came of it is not known ({error.code})"
             return [replace(one, outcome=Mended.LEFT, detail=said) for one in done]

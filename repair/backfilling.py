@@ -111,7 +111,7 @@ class Backfilling:
         return self._result(dry_run)
 
     async def _facts(self, fact_ids: Sequence[str], fits: Callable[[str], bool]) -> list[Fact]:
-        facts = await together(self._ledger.get(fact_id) for fact_id in fact_ids)
+        facts = (await self._ledger.facts(fact_ids)).values()
         return [fact for fact in facts if fact is not None and not fact.forgotten and fits(fact.space)]
 
     def _check(self, facts: Iterable[Fact]) -> list[Fact]:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from custody_sync.errors import CustodyError
 from custody_sync.ledger import Ledger
+from custody_sync.ledger.gathering import Gathering
 from custody_sync.ledger.storage import Note
 from custody_sync.mended import Drift
 from custody_sync.model import Capability, Fact, Placement
@@ -38,6 +39,7 @@ class ReadBack:
         """By key: of which store it is, and how it differed."""
         self._again: set[str] = set()
         self._many: Counter[tuple[str, str]] = Counter()
+        self._note = Gathering(self._put)
 
     async def load(self) -> None:
         """Read what earlier runs saw."""
@@ -96,8 +98,13 @@ class ReadBack:
             value=json.dumps(said),
             since=self._ledger.now(),
         )
-        await self._ledger.put_notes([note])
+        await self._note(note)
         self._many[row.store, how] += seen
+
+    async def _put(self, notes: Sequence[Note]) -> dict[Note, None]:
+        """Note what many entries came back as, in one transaction."""
+        await self._ledger.put_notes(notes)
+        return dict.fromkeys(notes)
 
 
 def _key(store: str, external_id: str) -> str:

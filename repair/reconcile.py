@@ -287,7 +287,7 @@ class Reconcile:
             page = await self._ledger.lacking(comparison.gate.name, limit=BATCH, after=after)
             lacking = set(page)
             if selection.space is not None:
-                facts = [await self._ledger.get(fact_id) for fact_id in page]
+                facts = (await self._ledger.facts(page)).values()
                 lacking = {f.fact_id for f in facts if f is not None and selection.has_space(f.space)}
             owed = await self._owed_of(lacking, comparison.gate.name)
             comparison.found[Drift.OWED] += owed

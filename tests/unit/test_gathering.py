@@ -104,7 +104,7 @@ async def test_who_gives_up_leaves_the_others_their_answer() -> None:
 
 
 async def test_a_question_ends_with_the_last_who_waits() -> None:
-    """Once nobody waits the question is broken off before the last of them has gone, and the next begins anew."""
+    """Once nobody waits it is broken off before the last of them has gone, and the next begins anew."""
     asked = Asked()
     gathering = Gathering(asked)
     asked.go_on.clear()
