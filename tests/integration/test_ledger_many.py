@@ -83,7 +83,7 @@ async def test_notes_are_found_by_key(book: Book) -> None:
     notes = [
         Note(topic="topic", key=key, value=f'"{key}"', holder="me", since=now) for key in ("a", "b", "é")
     ]
-    await book.ledger.put_notes([*notes, Note(topic="other", key="c", value='""', since=now)])
+    await book.ledger.put_notes([*notes, Note(topic="topics", key="c", value='""', since=now)])
     assert await book.ledger.notes_at("topic", ["é", "c", "a"]) == {"a": notes[0], "é": notes[2]}
 
 
