@@ -18,6 +18,7 @@ from custody_sync.placing import Placer
 from custody_sync.removal import Mandate, Remover
 from custody_sync.repair.findings import Findings
 from custody_sync.repair.lease import Lease
+from custody_sync.repair.pile import drop_left
 from custody_sync.repair.reaching import Reach
 from custody_sync.repair.selection import Selection
 from custody_sync.results import Repaired, Restored
@@ -93,6 +94,7 @@ class Draining:
 
     async def drain(self, findings: Findings) -> None:
         """Complete erasures, remove what is pending or has ended, and place what is owed."""
+        await drop_left(self._ledger)
         findings.erasure = await self._ledger.erase()
         after: int | None = None
         while True:

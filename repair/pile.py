@@ -75,6 +75,12 @@ class Pile:
             await self._ledger.drop_notes(TOPIC, [note.key for note in notes])
 
 
+async def drop_left(ledger: Ledger) -> None:
+    """Drop what killed runs left: an erasure waits for it, and while one holds the lease nobody works on it."""
+    if await ledger.notes(TOPIC, limit=1):
+        await ledger.drop_notes(TOPIC)
+
+
 def _encode(one: Drifted) -> str:
     entry = one.entry
     stored_at = entry.stored_at or read_instant(entry.created_at)
@@ -108,4 +114,4 @@ def _decode(value: str) -> Drifted:
     return Drifted(Drift(said["kind"]), entry, said["fact_id"], said["detail"], said["recorded"])
 
 
-__all__ = ["Pile"]
+__all__ = ["Pile", "drop_left"]

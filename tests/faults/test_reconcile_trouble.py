@@ -14,7 +14,9 @@ from fix_reconcile import alter, found, key_of, reconcile
 from custody_sync import errors
 from custody_sync.faultpoints import FaultPoint
 from custody_sync.mended import Drift, Mended
-from custody_sync.model import Capability, Entry
+from custody_sync.model import Capability, Entry, Erasure
+from custody_sync.repair.differing import Drifted
+from custody_sync.repair.pile import Pile
 from custody_sync.testing import MemoryStore
 
 POINTS = (
@@ -61,6 +63,24 @@ async def test_killed_anywhere_it_converges(desk: Desk, point: FaultPoint, skip:
     again = await reconcile(desk, "all", max_removals=100)
     assert (found(again), again.complete) == ([], True)
     await desk.judge_clean()
+    assert await desk.ledger.notes("reconcile-pile") == []
+
+
+async def test_what_a_killed_run_left_holds_up_no_erasure(desk: Desk) -> None:
+    """A sweep drops the pile of a run that is no more: it may name what an erasure takes."""
+    fact_id = await desk.written()
+    entries = [Entry(store=name, external_id=key_of(desk, name, fact_id)) for name in desk.stores]
+    for store in desk.stores.values():
+        store.faults.silent_delete = True
+    assert not (await desk.forget(fact_id, identity=True)).complete
+    pile = Pile(desk.ledger, "a run that is no more")
+    await pile.add([Drifted(Drift.STRAY, entry, fact_id) for entry in entries])
+    await pile.flush()
+    for store in desk.stores.values():
+        store.faults.silent_delete = False
+    desk.clock.advance(LATER)
+    swept = await desk.repair()
+    assert (swept.erasure, swept.complete) == (Erasure.DONE, True)
     assert await desk.ledger.notes("reconcile-pile") == []
 
 

@@ -34,6 +34,7 @@ def test_every_invariant_holds_in_every_seed(part: int) -> None:
 
 
 FROM_SOAKS = (
+    1690509300,
     5008123,
     6013514,
     7005218,
