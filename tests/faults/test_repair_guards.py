@@ -13,6 +13,7 @@ from fix_custody import ACTOR, LATER, Desk, error_of, kinds_of, open_desk
 
 from custody_sync import AsyncCoordinator, Ledger, errors
 from custody_sync.ledger.whereabouts import Whereabouts
+from custody_sync.model import MAX_SKEW
 from custody_sync.runtime import Runtime, SystemClock
 from custody_sync.testing import ManualClock, MemoryStore
 
@@ -137,6 +138,26 @@ async def test_a_postgres_ledger_is_where_its_schema_is(schema_url: str) -> None
         custody = AsyncCoordinator(ledger, stores=stores)
         assert (await custody.repair(actor="ops", reason="x")).complete
         assert (await custody.repair(actor="ops", reason="x")).complete
+
+
+async def test_a_ledger_whose_server_says_another_time_is_not_swept_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Up to two minutes clocks may differ; how far this one is off is said."""
+    async with open_desk(tmp_path) as desk:
+        place = (await desk.ledger.whereabouts()).place
+        for off, refused in ((MAX_SKEW, False), (MAX_SKEW + timedelta(seconds=1), True)):
+            said = Whereabouts(place, desk.ledger.now() - off)
+
+            async def answered(said: Whereabouts = said) -> Whereabouts:
+                return said
+
+            monkeypatch.setattr(desk.ledger, "whereabouts", answered)
+            if refused:
+                error = await error_of(desk.repair(), errors.ClockSkew)
+                assert error.fields["seconds"] == 121
+            else:
+                assert (await desk.repair()).complete
 
 
 @pytest.mark.parametrize("by", [TWENTY, -TWENTY])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -224,6 +225,20 @@ async def test_what_does_not_go_with_apply(desk: Desk, more: dict[str, Any]) -> 
     """A plan says all that is done; what would change that is refused."""
     error = await error_of(desk.repair(apply="x", **more), errors.InvalidInput)
     assert error.field == "apply"
+
+
+async def test_a_plan_may_go_to_a_device(desk: Desk) -> None:
+    """What is no regular file keeps its mode, and is neither asked whether it is a plan nor made anew."""
+    await desk.orphan(next(iter(desk.stores)))
+    ours, theirs = os.openpty()
+    try:
+        mode = os.fstat(theirs).st_mode
+        assert not (await desk.repair(plan=os.ttyname(theirs))).complete
+        assert os.fstat(theirs).st_mode == mode
+        assert os.read(ours, 1000).startswith(b'{"')
+    finally:
+        os.close(ours)
+        os.close(theirs)
 
 
 async def test_a_plan_is_written_over_nothing_but_a_plan(desk: Desk, tmp_path: Path) -> None:
