@@ -131,10 +131,11 @@ class World:
             await self.custody.close()
             await self.trap.land()
             return
-        tasks = asyncio.all_tasks() - before
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        # More than once: `wait_for` swallows a cancellation that comes together with what it waits for.
+        while tasks := asyncio.all_tasks() - before:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks, timeout=1)
         self._is_open = False
         await self.disk.bury(self.ledger)
 
