@@ -14,7 +14,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from io import BufferedReader, FileIO
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -127,12 +127,14 @@ class _Open:
     def begin_anew(self) -> None:
         """Have nothing in a forked child: it has none of its parent's locks, and none to lose."""
         waiting, self._waiting = self._waiting, []
+        for file in self.ended:
+            self._end(file)
         self.inherited |= self._holds.keys()
         self._holds, self._paths, self.ended = {}, {}, deque()
         # A thread that had the old one is not here.
         self.guard = threading.Lock()
         for one in waiting:
-            with suppress(OSError):
+            if _file_of(one.handle) == one.file:
                 os.close(one.handle)
 
 
@@ -183,12 +185,20 @@ def opened(path: str | os.PathLike[str]) -> Iterator[BufferedReader[FileIO]]:
     waiting = None if file is None else _open.take(file)
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0)) if waiting is None else waiting
     try:
-        with BufferedReader(FileIO(handle, "rb", closefd=False)) as reader:
+        with BufferedReader(_raw(handle, path)) as reader:
             if waiting is not None:
                 reader.seek(0)
             yield reader
     finally:
         close(handle)
+
+
+def _raw(handle: int, path: str | os.PathLike[str]) -> FileIO:
+    try:
+        return FileIO(handle, "rb", closefd=False)
+    except OSError as error:
+        # Python names the descriptor, which says nothing to anybody.
+        raise type(error)(error.errno, error.strerror, os.fspath(path)) from None
 
 
 def holds_any(path: Path, needles: Sequence[bytes]) -> bool:

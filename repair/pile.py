@@ -76,7 +76,7 @@ class Pile:
 
 
 async def drop_left(ledger: Ledger) -> None:
-    """Drop what killed runs left: an erasure waits for it, and while one holds the lease nobody works on it."""
+    """Drop what killed runs left: an erasure waits for it. Who calls holds the lease: nobody works on it."""
     if await ledger.notes(TOPIC, limit=1):
         await ledger.drop_notes(TOPIC)
 

@@ -90,7 +90,7 @@ class Asking(Outstanding):
 
         One question of one moment, whatever their number.
         """
-        _check_strings(ids, "ids")
+        check_strings(ids, "ids")
         return await self._storage.facts(ids)
 
     async def history(self, fact_id: str, *, limit: int = 1000, after: int | None = None) -> Page[Event]:
@@ -124,7 +124,7 @@ class Asking(Outstanding):
 
     async def known(self, ids: Sequence[str]) -> dict[str, Standing]:
         """Return for each fact id whether it was asserted, repaired, or is unknown; any string will do."""
-        _check_strings(ids, "ids")
+        check_strings(ids, "ids")
         return await self._storage.known(ids)
 
     async def placements(self, fact_id: str) -> list[Placement]:
@@ -136,7 +136,7 @@ class Asking(Outstanding):
 
         One question of one moment, whatever their number.
         """
-        _check_strings(ids, "ids")
+        check_strings(ids, "ids")
         return await self._storage.placements_of(ids)
 
     async def pending(self, *, limit: int = 1000, after: int | None = None) -> Page[Placement]:
@@ -188,8 +188,8 @@ class Asking(Outstanding):
             keep: whether the store's policy keeps entries of superseded facts.
         """
         check_name(store, "store")
-        _check_strings(pairs.keys(), "pairs")
-        _check_strings(pairs.values(), "pairs")
+        check_strings(pairs.keys(), "pairs")
+        check_strings(pairs.values(), "pairs")
         return await self._storage.unaccounted(store, pairs, keep)
 
     async def compare(self, store: str, listed: Mapping[str, str], keep: bool = False) -> list[Compared]:
@@ -203,8 +203,8 @@ class Asking(Outstanding):
             keep: whether the store's policy keeps entries of superseded facts.
         """
         check_name(store, "store")
-        _check_strings(listed.keys(), "listed")
-        _check_strings(listed.values(), "listed")
+        check_strings(listed.keys(), "listed")
+        check_strings(listed.values(), "listed")
         return await self._storage.compare(store, listed, keep)
 
     async def held(self, store: str, *, limit: int = 1000, after: int | None = None) -> Page[Held]:
@@ -259,7 +259,7 @@ class Asking(Outstanding):
         Retracted, claimed and forgotten links are in it, the latter without value and text; an unknown
         fact has none.
         """
-        _check_strings(fact_ids, "fact_ids")
+        check_strings(fact_ids, "fact_ids")
         return await self._storage.links(list(fact_ids), _trail(valid_at, tx_at))
 
     def keyed_id(self, space: str, key: str, attempt: int = 0) -> str:
@@ -336,7 +336,8 @@ def check_limit(limit: int) -> int:
     return limit
 
 
-def _check_strings(texts: object, field: str) -> None:
+def check_strings(texts: object, field: str) -> None:
+    """Refuse what is no list of strings."""
     # One string would be read as an id a character.
     if isinstance(texts, str) or not isinstance(texts, Collection):
         raise InvalidInput(field=field, problem="must be a list of strings")
@@ -355,4 +356,4 @@ def _check_after(after: int | None) -> int:
     return after
 
 
-__all__ = ["ADOPTIONS", "MAX_PAGE", "Asking", "check_limit"]
+__all__ = ["ADOPTIONS", "MAX_PAGE", "Asking", "check_limit", "check_strings"]

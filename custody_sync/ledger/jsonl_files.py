@@ -132,11 +132,14 @@ class Log:
     @classmethod
     def open(cls, files: Files, *, write: bool) -> Log:
         """Open the log that is there now."""
+        with rawfiles.opened(files.log) as file:
+            # Looked at first: what is none may be a ledger of another storage, which is open in this process.
+            start = file.read(_HEADER)
+        read_header(start[: start.find(END) + 1], files.name)
         handle = os.open(files.log, (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC)
         try:
             return cls(files, handle)
         except BaseException:
-            # It may be a ledger of another storage, which is open in this process.
             rawfiles.close(handle)
             raise
 

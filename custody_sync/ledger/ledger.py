@@ -17,7 +17,7 @@ from custody_sync.canonical import (
     check_text,
 )
 from custody_sync.errors import InvalidInput, LedgerBroken
-from custody_sync.ledger.asking import Asking, check_limit
+from custody_sync.ledger.asking import Asking, check_limit, check_strings
 from custody_sync.ledger.chain import Prepared, prepare
 from custody_sync.ledger.checks import check_calendar, check_draft
 from custody_sync.ledger.drafts import Digest, Draft
@@ -329,6 +329,7 @@ class Ledger(Asking):
     async def notes_at(self, topic: str, keys: Sequence[str]) -> dict[str, Note]:
         """Return working notes by key, of these keys; one that no note has is left out."""
         check_text(topic, "topic")
+        check_strings(keys, "keys")
         return await self._storage.notes_at(topic, keys)
 
     async def drop_notes(

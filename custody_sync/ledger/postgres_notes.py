@@ -82,7 +82,8 @@ class Notes:
             }
             for note in notes
         }
-        wanted = {"notes": as_json(rows.values()), "arriving": arriving}
+        # In one order, so that two processes that note the same rows do not wait for each other.
+        wanted = {"notes": as_json(rows[key] for key in sorted(rows)), "arriving": arriving}
         done = await conn.execute(self._sql["put"], wanted)
         if done.rowcount < len(rows):
             await self._check_mark(conn, name)

@@ -71,7 +71,12 @@ def _open_if_ready(location: Location, read_only: bool, runtime: Runtime) -> Sql
         # Whatever it is, the thread that may wait says it properly.
         return None
     readers = runtime.executor("custody-reader")
-    return SqliteStorage(location, None, reader, readers, runtime, writable=writable and not read_only)
+    try:
+        return SqliteStorage(location, None, reader, readers, runtime, writable=writable and not read_only)
+    except BaseException:
+        reader.close()
+        readers.shutdown(wait=False)
+        raise
 
 
 def _open(

@@ -250,25 +250,31 @@ def connect(
         tidy: whether, as the last one to let go, it takes away SQLite's own files; for that it has to be
             able to write, though it is kept from doing so.
     """
-    if rawfiles.is_inherited(location.path):
-        raise errors.LedgerError(name=location.name, problem=FORKED)
     if immutable is None:
         immutable = not write and is_immutable(location)
+    if not immutable and rawfiles.is_inherited(location.path):
+        raise errors.LedgerError(name=location.name, problem=FORKED)
     if immutable and location.waits():
         raise errors.LedgerReadOnly(
             name=location.name,
             cause="a write-ahead log waits beside it; open it once where it can be written",
         )
     with ledger_errors(location.name):
-        hold = rawfiles.hold(location.path)
-        conn = sqlite3.connect(
-            location.uri(_mode(write or tidy, immutable)),
-            factory=Connection,
-            uri=True,
-            isolation_level=None,
-            check_same_thread=False,
-            timeout=BUSY_TIMEOUT_MS / 1000,
-        )
+        # What is read as immutable is read without locks, so there are none to spare.
+        hold = None if immutable else rawfiles.hold(location.path)
+        try:
+            conn = sqlite3.connect(
+                location.uri(_mode(write or tidy, immutable)),
+                factory=Connection,
+                uri=True,
+                isolation_level=None,
+                check_same_thread=False,
+                timeout=BUSY_TIMEOUT_MS / 1000,
+            )
+        except BaseException:
+            if hold is not None:
+                hold.release()
+            raise
         conn.keep(hold)
         try:
             conn.execute("PRAGMA temp_store = MEMORY")

@@ -63,11 +63,11 @@ class Client:
 
     async def call(self, operation: str) -> None:
         """Make one call and record it."""
-        self.made += 1
-        receipt = f"{self.name}-{self.made}"
+        receipt = f"{self.name}-{self.made + 1}"
         asked = self.ask(operation, receipt)
         if asked is None:
             return
+        self.made += 1
         low = await self.head()
         receipt = asked.pop("receipt", receipt)
         self.note(operation=operation, receipt=receipt, asked=asked, low=low, began=time.monotonic_ns())

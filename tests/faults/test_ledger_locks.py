@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from fix_files import descriptors_of
 from fix_ledger import Book, open_book
 
-from custody_sync import Ledger
+from custody_sync import Ledger, rawfiles
 from custody_sync.cli.main import run_command
 from custody_sync.errors import LedgerDamaged, LedgerError
 from custody_sync.ledger import sqlite_files
@@ -197,3 +199,35 @@ async def test_a_connection_that_cannot_be_set_up_leaves_no_descriptor(
         sqlite_files.connect(sqlite_files.Location.parse(str(path)), write=True)
     assert descriptors_of(path) == 0
     assert caught.value
+
+
+async def test_a_wrong_url_again_and_again_takes_one_descriptor(tmp_path: Path) -> None:
+    """Who tries for ever does not run out of files."""
+    book = await open_book(tmp_path / "l.db")
+    async with book.ledger:
+        before = descriptors_of(book.path)
+        for _ in range(20):
+            await open_as_another_storage(book)
+        assert descriptors_of(book.path) <= before + 1
+
+
+async def test_a_ledger_that_cannot_be_opened_leaves_no_descriptor(tmp_path: Path) -> None:
+    """Also where it breaks after its connections were made, and whoever keeps the errors."""
+    path, kept = tmp_path / "l.db", list[LedgerError]()
+    await (await open_book(path)).ledger.close()
+    with closing(sqlite3.connect(path)) as conn:
+        conn.execute("DROP TABLE settings")
+    for _ in range(5):
+        with pytest.raises(LedgerError) as caught:
+            await Ledger.open(f"sqlite:///{path}")
+        kept.append(caught.value)
+    assert descriptors_of(path) == 0
+
+
+async def test_what_is_read_without_locks_may_be_opened_after_a_fork(tmp_path: Path) -> None:
+    """A file that nobody may write is read as it is, and there is nothing to leave with the parent."""
+    path = tmp_path / "l.db"
+    await (await open_book(path)).ledger.close()
+    path.chmod(0o444)
+    async with await Ledger.open(f"sqlite:///{path}", read_only=True):
+        assert not rawfiles._open._holds

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from custody_sync.errors import LedgerDamaged, LedgerUnreachable
-from custody_sync.ledger.gathering import Gathering
+from custody_sync.ledger.gathering import AT_ONCE, Gathering
 
 AWAY = LedgerUnreachable(name="custody.db", cause="it is away")
 DAMAGED = LedgerDamaged(name="custody.db", cause="13")
@@ -51,7 +53,7 @@ async def test_one_turn_is_one_question() -> None:
     assert asked.calls == [[0, 1, 2]]
 
 
-async def test_who_comes_later_waits_for_the_next() -> None:
+async def test_who_comes_later_has_another_question() -> None:
     """No answer is older than its question: what is under way serves nobody who came after it began."""
     asked = Asked()
     gathering = Gathering(asked)
@@ -137,7 +139,7 @@ async def test_who_asks_as_the_last_one_leaves_is_answered() -> None:
 
 
 async def test_a_question_that_was_cancelled_leaves_nobody_waiting() -> None:
-    """Who waits for a question that is cancelled from outside hears of it, who waits for the next too."""
+    """Who waits for a question that is cancelled from outside hears of it; who came later is answered."""
     asked = Asked()
     gathering = Gathering(asked)
     asked.go_on.clear()
@@ -148,9 +150,104 @@ async def test_a_question_that_was_cancelled_leaves_nobody_waiting() -> None:
     second = asyncio.ensure_future(gathering(2))
     await asyncio.sleep(0)
     clerk.cancel()
+    asked.go_on.set()
     await asyncio.wait([first, second])
     assert first.cancelled()
-    assert second.cancelled()
+    assert second.result() == 4
+
+
+async def test_only_a_few_questions_are_under_way_and_those_who_wait_share_the_next() -> None:
+    """Whoever comes then goes with the first that can begin."""
+    asked = Asked()
+    gathering = Gathering(asked)
+    asked.go_on.clear()
+    askers = []
+    for n in range(AT_ONCE + 5):
+        askers.append(asyncio.ensure_future(gathering(n)))
+        for _ in range(3):
+            await asyncio.sleep(0)
+    assert asked.calls == [[n] for n in range(AT_ONCE)]
+    asked.go_on.set()
+    assert await asyncio.gather(*askers) == [2 * n for n in range(AT_ONCE + 5)]
+    assert asked.calls[AT_ONCE:] == [list(range(AT_ONCE, AT_ONCE + 5))]
+
+
+async def test_a_question_that_does_not_end_starves_nobody() -> None:
+    """Once those who asked it have given up it is broken off, whoever waits beside it."""
+    stuck = asyncio.Event()
+
+    async def ask(numbers: Sequence[int]) -> dict[int, int]:
+        if min(numbers) < AT_ONCE:
+            await stuck.wait()
+        return {number: 2 * number for number in numbers}
+
+    gathering = Gathering(ask)
+    dead = [asyncio.ensure_future(gathering(n)) for n in range(1)]
+    await asyncio.sleep(0.01)
+    assert await asyncio.wait_for(gathering(10), 10) == 20
+    for n in range(1, AT_ONCE):
+        dead.append(asyncio.ensure_future(gathering(n)))
+        await asyncio.sleep(0.01)
+    waiting = asyncio.ensure_future(gathering(11))
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    dead[0].cancel()
+    assert await asyncio.wait_for(waiting, 10) == 22
+    for asker in dead:
+        asker.cancel()
+    await asyncio.wait(dead)
+
+
+async def test_all_who_give_up_at_once_wait_for_the_end_of_the_question() -> None:
+    """None of them goes on while it still runs."""
+    asked = Asked()
+    gathering = Gathering(asked)
+    asked.go_on.clear()
+    ended: list[int] = []
+
+    async def give_up(n: int) -> None:
+        try:
+            await gathering(n)
+        finally:
+            ended.append(asked.ended)
+
+    askers = [asyncio.ensure_future(give_up(n)) for n in range(3)]
+    await asked.begun.get()
+    for asker in askers:
+        asker.cancel()
+    await asyncio.wait(askers)
+    assert ended == [1, 1, 1]
+
+
+async def test_what_cannot_be_looked_up_fails_for_its_asker_alone() -> None:
+    """A neighbour has the answer."""
+    gathering: Gathering[Any, Any] = Gathering(Asked())
+    answers = await asyncio.gather(gathering(1), gathering([2]), return_exceptions=True)
+    assert answers[0] == 2
+    assert isinstance(answers[1], TypeError)
+
+
+async def test_an_answer_that_is_missing_is_an_error_and_no_wait() -> None:
+    """Whoever answers about too few things is told so by each asker."""
+
+    async def ask(numbers: Sequence[int]) -> dict[int, int]:
+        return {}
+
+    with pytest.raises(KeyError):
+        await asyncio.wait_for(Gathering(ask)(1), 10)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.12 has eager tasks")
+async def test_eager_tasks_are_answered_again_and_again() -> None:
+    """A question that ends as it begins leaves the next one its turn."""
+    asyncio.get_running_loop().set_task_factory(getattr(asyncio, "eager_task_factory"))  # noqa: B009
+
+    async def ask(numbers: Sequence[int]) -> dict[int, int]:
+        return {number: 2 * number for number in numbers}
+
+    gathering = Gathering(ask)
+    for n in range(3):
+        assert await asyncio.wait_for(gathering(n), 10) == 2 * n
 
 
 def test_each_event_loop_has_questions_of_its_own() -> None:

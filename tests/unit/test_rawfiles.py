@@ -244,6 +244,7 @@ def test_a_pipe_is_read_as_it_comes(tmp_path: Path) -> None:
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
     """It is said as it is of every other attempt to read one."""
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(IsADirectoryError) as caught:
         read(tmp_path)
+    assert caught.value.filename == str(tmp_path)
     assert descriptors_of(tmp_path) == 0
