@@ -194,14 +194,14 @@ PARTS = (
     Part(
         name="kills",
         title="processes killed at moments that a new seed draws, and what their clients were told",
-        share=0.08,
+        share=0.07,
         rounds=kills_rounds,
         read=read_kills,
     ),
     Part(
         name="double-faults",
         title="a fault at any passage of any place, and another one while the first is repaired",
-        share=0.08,
+        share=0.07,
         rounds=double_faults_rounds,
         read=read_matrix,
         side_by_side=True,
@@ -209,7 +209,7 @@ PARTS = (
     Part(
         name="matrix",
         title="every fault at every passage of every place, over three storages and one to three stores",
-        share=0.1,
+        share=0.08,
         rounds=matrix_rounds,
         read=read_matrix,
         side_by_side=True,
@@ -234,7 +234,7 @@ PARTS = (
     Part(
         name="mutants",
         title="the rules, the coordinator, removal and the sweep, changed in one place each",
-        share=0.07,
+        share=0.06,
         rounds=mutants_rounds,
         read=read_mutants,
         is_whole=True,
@@ -242,7 +242,7 @@ PARTS = (
     Part(
         name="tests",
         title="every test, in random order",
-        share=0.08,
+        share=0.07,
         rounds=tests_rounds,
         read=read_tests,
         is_whole=True,
@@ -250,7 +250,7 @@ PARTS = (
     Part(
         name="tests-watched",
         title="every test, in another order, under asyncio's debug mode and with every warning an error",
-        share=0.08,
+        share=0.07,
         rounds=watched_tests_rounds,
         read=read_tests,
         is_whole=True,
@@ -258,7 +258,7 @@ PARTS = (
     Part(
         name="schedules-deeper",
         title="the same pairs with one switch more than the bound has, those with fewer among them",
-        share=0.04,
+        share=0.11,
         rounds=deeper_schedules_rounds,
         read=read_simulator,
         side_by_side=True,
@@ -266,4 +266,4 @@ PARTS = (
 )
 """In the order they run: what goes on for ever has its share; what has an end may use all that is left.
 
-The shares are such that an hour on two cores is enough for a hundred thousand seeds."""
+The shares are such that an hour on two cores is enough for a hundred thousand seeds, and as many schedules."""
