@@ -266,4 +266,4 @@ PARTS = (
 )
 """In the order they run: what goes on for ever has its share; what has an end may use all that is left.
 
-The shares are such that an hour on two cores is enough for a hundred thousand seeds, and as many schedules."""
+The shares are such that an hour on two cores is enough for a hundred thousand seeds and schedules."""
