@@ -231,3 +231,20 @@ async def test_what_is_read_without_locks_may_be_opened_after_a_fork(tmp_path: P
     path.chmod(0o444)
     async with await Ledger.open(f"sqlite:///{path}", read_only=True):
         assert not rawfiles._open._holds
+
+
+async def test_a_connection_that_was_not_made_is_not_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever keeps the error keeps nobody from opening the ledger after a fork."""
+    path = tmp_path / "l.db"
+    await (await open_book(path)).ledger.close()
+
+    def no_files(*_: object, **__: object) -> None:
+        raise sqlite3.OperationalError("unable to open database file")
+
+    monkeypatch.setattr(sqlite3, "connect", no_files)
+    with pytest.raises(LedgerError) as caught:
+        sqlite_files.connect(sqlite_files.Location.parse(str(path)), write=True)
+    assert caught.value
+    assert not rawfiles._open._holds
