@@ -127,7 +127,7 @@ RACES = (
     Race(lost_lease, ("I3",), "repair:repair", "2p1s-owing", "a,2"),
     Race(hold_looked_for_before, ("I4",), "forget:hold", "2p1s-owing", "a,3"),
     Race(confirmed_as_it_was, ("I2",), "retract:confirm", "2p1s-owing-claim", "b,2"),
-    Race(sweep_trusts_its_listing, ("I4",), "write_keyed:repair", "2p1s-owing", "b,25"),
+    Race(sweep_trusts_its_listing, ("I4",), "write_keyed:repair", "2p1s-owing", "b,26"),
     Race(key_for_everybody, ("I3",), "write_keyed:write_keyed", "2p1s-owing", "a,2"),
     Race(answers_mixed_up, ("I1",), "supersede:forget", "1p1s", "b,4"),
 )
