@@ -122,7 +122,9 @@ class _Open:
         """Return the file with connections that a file is, or lies beside."""
         if file in self._holds:
             return file
-        return next((held for held, path in self._paths.items() if _file_at(path + BESIDE) == file), None)
+        # It lies beside the file itself and not beside a link to it; few look, and every opening would pay.
+        beside = ((held, os.path.realpath(path) + BESIDE) for held, path in self._paths.items())
+        return next((held for held, path in beside if _file_at(path) == file), None)
 
     def begin_anew(self) -> None:
         """Have nothing in a forked child: it has none of its parent's locks, and none to lose."""
@@ -146,7 +148,7 @@ if hasattr(os, "register_at_fork"):
 def hold(path: Path) -> Hold | None:
     """Announce a connection to a file before it is made; None where SQLite will find none either."""
     file = _file_at(path)
-    return None if file is None else Hold(file, os.path.realpath(path))
+    return None if file is None else Hold(file, os.path.abspath(path))
 
 
 def is_inherited(path: Path) -> bool:
