@@ -21,7 +21,6 @@ from custody_sync.adapters._pgvector_pool import Pool
 from custody_sync.adapters._pgvector_residue import ELSEWHERE, left_behind, vacuumed
 from custody_sync.adapters._pgvector_rows import score_of
 from custody_sync.adapters._pgvector_table import ExistingTable
-from custody_sync.adapters._pgvector_together import Together
 from custody_sync.adapters._pgvector_vectors import (
     Distance,
     Embed,
@@ -32,6 +31,7 @@ from custody_sync.adapters._pgvector_vectors import (
 from custody_sync.adapters._pgvector_witness import Doubt, Witness, judged
 from custody_sync.adapters._shared import WorkerThreads, vendor
 from custody_sync.errors import InvalidInput, NoProof, StoreError, StoreRefused
+from custody_sync.gathering import Gathering
 from custody_sync.model import Capability, Entry, Fact, Hit, Label, Limits, Support
 from custody_sync.ports import ANOTHER_LEDGER, Listed, Notebook
 
@@ -113,9 +113,9 @@ class PgVectorStore:
         self._index = index
         self._vacuum = vacuum
         self._page_size = page_size
-        self._is_absent = Together(self._absent)
-        self._is_dropped = Together(self._dropped)
-        self._entries_of = Together(self._found)
+        self._is_absent = Gathering(self._absent)
+        self._is_dropped = Gathering(self._dropped)
+        self._entries_of = Gathering(self._found)
 
     # --- the two verbs ---------------------------------------------------------------------
 
@@ -322,7 +322,7 @@ class PgVectorStore:
 
         return await self._pool.ask(operation, fetch)
 
-    async def _found(self, fact_ids: Sequence[str]) -> list[list[Entry]]:
+    async def _found(self, fact_ids: Sequence[str]) -> dict[str, list[Entry]]:
         """Return the rows of several facts, each with its own."""
         rows = await self._fetch("find", "find", {"fact_ids": list(fact_ids)})
         width = self._table.width
@@ -330,9 +330,9 @@ class PgVectorStore:
         for row in rows:
             entry = self._table.entry(self.name, row, row[width])
             entries.setdefault(entry.fact_id, []).append(entry)
-        return [entries.get(fact_id, []) for fact_id in fact_ids]
+        return {fact_id: entries.get(fact_id, []) for fact_id in fact_ids}
 
-    async def _dropped(self, entries: Sequence[Entry]) -> list[bool]:
+    async def _dropped(self, entries: Sequence[Entry]) -> dict[Entry, bool]:
         """Delete what nobody has locked; what is not certain after that is for each caller to do alone."""
 
         async def drop(cursor: AsyncCursor[Any]) -> set[str]:
@@ -346,13 +346,14 @@ class PgVectorStore:
             gone = await self._pool.ask("delete", drop)
         except StoreError:
             gone = set()
-        return [entry.external_id in gone for entry in entries]
+        return {entry: entry.external_id in gone for entry in entries}
 
-    async def _absent(self, entries: Sequence[Entry]) -> list[Answer]:
-        async def look(cursor: AsyncCursor[Any]) -> list[Answer]:
+    async def _absent(self, entries: Sequence[Entry]) -> dict[Entry, Answer]:
+        async def look(cursor: AsyncCursor[Any]) -> dict[Entry, Answer]:
             answers = await self._judged(cursor, entries)
             doubt = await self._witness.doubt(cursor) if "gone" in answers else None
-            return [doubt or answer if answer == "gone" else answer for answer in answers]
+            told: list[Answer] = [doubt or a if a == "gone" else a for a in answers]
+            return dict(zip(entries, told, strict=True))
 
         return await self._pool.ask("verify_deleted", look)
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from custody_sync.canonical import canonical, check_name, check_text
+from custody_sync.gathering import FEW, Gathering
 from custody_sync.ledger import Ledger
-from custody_sync.ledger.gathering import Gathering
 from custody_sync.ledger.storage import CLAIMS, USED, USES, Note
 from custody_sync.runtime import Runtime
 
@@ -63,9 +63,9 @@ class StoreNotebook:
         self._ledger = ledger
         self._runtime = runtime
         # Puts that are under way at the same time look up their notes together, and note together.
-        self._claim_at = Gathering(partial(_look_up, ledger, CLAIMS))
-        self._use_at = Gathering(partial(_look_up, ledger, USES))
-        self._use = Gathering(self._note_uses)
+        self._claim_at = Gathering(partial(_look_up, ledger, CLAIMS), at_once=FEW)
+        self._use_at = Gathering(partial(_look_up, ledger, USES), at_once=FEW)
+        self._use = Gathering(self._note_uses, at_once=FEW)
 
     async def get(self, key: str) -> str | None:
         """Return what stands for a key, or None."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from custody_sync.errors import CustodyError
 from custody_sync.finishing import together
+from custody_sync.gathering import FEW, Gathering
 from custody_sync.ledger import Ledger
-from custody_sync.ledger.gathering import Gathering
 from custody_sync.ledger.storage import Held
 from custody_sync.mended import Drift
 from custody_sync.model import Placement, PlacementState
@@ -46,8 +46,8 @@ class Absences:
         self._ledger = ledger
         self._selection = selection
         self._limiter = asyncio.Semaphore(CONCURRENCY)
-        self._fact = Gathering(ledger.facts)
-        self._placements = Gathering(ledger.placements_of)
+        self._fact = Gathering(ledger.facts, at_once=FEW)
+        self._placements = Gathering(ledger.placements_of, at_once=FEW)
 
     async def pages(self, comparison: Comparison) -> AsyncGenerator[list[Drifted | Unknown]]:
         """Yield what is missing, or may be; how much is expected at all goes into the comparison."""

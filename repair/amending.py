@@ -12,8 +12,8 @@ from dataclasses import replace
 from custody_sync.errors import CustodyError, Refused
 from custody_sync.faultpoints import FaultPoint
 from custody_sync.finishing import together
+from custody_sync.gathering import FEW, Gathering
 from custody_sync.ledger import Ledger
-from custody_sync.ledger.gathering import Gathering
 from custody_sync.mended import Difference, Drift, Mended
 from custody_sync.model import Capability, Entry, Fact, Leftover, Outcome, Placement, PlacementState
 from custody_sync.placing import Placer
@@ -72,8 +72,8 @@ class Amending:
         self._mandate = mandate
         self._findings = Findings()
         # Facts that are in work at the same time are asked about together.
-        self._fact = Gathering(ledger.facts)
-        self._placements = Gathering(ledger.placements_of)
+        self._fact = Gathering(ledger.facts, at_once=FEW)
+        self._placements = Gathering(ledger.placements_of, at_once=FEW)
         self._working = Working(
             ledger=ledger,
             gates=gates,

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 
 from custody_sync.errors import CustodyError
+from custody_sync.gathering import FEW, Gathering
 from custody_sync.ledger import Ledger
-from custody_sync.ledger.gathering import Gathering
 from custody_sync.ledger.storage import Note
 from custody_sync.mended import Drift
 from custody_sync.model import Capability, Fact, Placement
@@ -39,7 +39,7 @@ class ReadBack:
         """By key: of which store it is, and how it differed."""
         self._again: set[str] = set()
         self._many: Counter[tuple[str, str]] = Counter()
-        self._note = Gathering(self._put)
+        self._note = Gathering(self._put, at_once=FEW)
 
     async def load(self) -> None:
         """Read what earlier runs saw."""

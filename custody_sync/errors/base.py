@@ -44,6 +44,11 @@ class CustodyError(Exception):
         return {"code": self.code, "message": str(self), **{k: _plain(v) for k, v in self.fields.items()}}
 
 
+def again(error: BaseException) -> BaseException:
+    """Return an exception of its own for one more caller, so that tracebacks do not pile up."""
+    return type(error)(**error.fields) if isinstance(error, CustodyError) else error
+
+
 class _Blank(dict[str, Any]):
     def __missing__(self, key: str) -> str:
         return "?"

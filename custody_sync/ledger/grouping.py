@@ -14,7 +14,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from typing import Any, Generic, TypeVar
 
-from custody_sync.errors import ClosedError, CustodyError
+from custody_sync.errors import ClosedError
+from custody_sync.errors.base import again
 
 W = TypeVar("W")
 
@@ -136,11 +137,6 @@ def _size(waiting: int, served: int) -> int:
 
 def _to_each(error: BaseException, callers: int) -> list[BaseException]:
     return [error if i == 0 else again(error) for i in range(callers)]
-
-
-def again(error: BaseException) -> BaseException:
-    """Return an exception of its own for one more caller, so that tracebacks do not pile up."""
-    return type(error)(**error.fields) if isinstance(error, CustodyError) else error
 
 
 def _resolve(answers: list[tuple[asyncio.Future[Any], Any]]) -> None:

@@ -219,5 +219,6 @@ async def test_puts_at_the_same_time_look_up_and_note_together(
         assert need.claims == {("scoped", "place"): "here"}
 
     await asyncio.gather(*map(put, spaces))
+    # One by one they took six each.
     assert sum(counts.values()) < len(spaces), counts
     assert {len(await book.ledger.notes(topic)) for topic in (USES, USED)} == {len(spaces)}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from custody_sync.errors import LedgerDamaged, LedgerUnreachable
-from custody_sync.ledger.gathering import AT_ONCE, Gathering
+from custody_sync.gathering import Gathering
 
 AWAY = LedgerUnreachable(name="custody.db", cause="it is away")
 DAMAGED = LedgerDamaged(name="custody.db", cause="13")
@@ -156,46 +156,45 @@ async def test_a_question_that_was_cancelled_leaves_nobody_waiting() -> None:
     assert second.result() == 4
 
 
-async def test_only_a_few_questions_are_under_way_and_those_who_wait_share_the_next() -> None:
-    """Whoever comes then goes with the first that can begin."""
-    asked = Asked()
-    gathering = Gathering(asked)
-    asked.go_on.clear()
-    askers = []
-    for n in range(AT_ONCE + 5):
-        askers.append(asyncio.ensure_future(gathering(n)))
-        for _ in range(3):
-            await asyncio.sleep(0)
-    assert asked.calls == [[n] for n in range(AT_ONCE)]
-    asked.go_on.set()
-    assert await asyncio.gather(*askers) == [2 * n for n in range(AT_ONCE + 5)]
-    assert asked.calls[AT_ONCE:] == [list(range(AT_ONCE, AT_ONCE + 5))]
-
-
-async def test_a_question_that_does_not_end_starves_nobody() -> None:
-    """Once those who asked it have given up it is broken off, whoever waits beside it."""
+async def test_a_question_that_does_not_end_holds_up_nobody_else() -> None:
+    """Each turn has a question of its own, whatever became of the ones before."""
     stuck = asyncio.Event()
 
     async def ask(numbers: Sequence[int]) -> dict[int, int]:
-        if min(numbers) < AT_ONCE:
+        if min(numbers) < 0:
             await stuck.wait()
         return {number: 2 * number for number in numbers}
 
     gathering = Gathering(ask)
-    dead = [asyncio.ensure_future(gathering(n)) for n in range(1)]
-    await asyncio.sleep(0.01)
-    assert await asyncio.wait_for(gathering(10), 10) == 20
-    for n in range(1, AT_ONCE):
+    dead = []
+    for n in range(-20, 0):
         dead.append(asyncio.ensure_future(gathering(n)))
-        await asyncio.sleep(0.01)
-    waiting = asyncio.ensure_future(gathering(11))
-    await asyncio.sleep(0.01)
-    assert not waiting.done()
-    dead[0].cancel()
-    assert await asyncio.wait_for(waiting, 10) == 22
+        await asyncio.sleep(0)
+    assert await asyncio.wait_for(gathering(10), 10) == 20
     for asker in dead:
         asker.cancel()
     await asyncio.wait(dead)
+    assert all(asker.cancelled() for asker in dead)
+
+
+async def test_where_few_are_to_be_under_way_those_who_wait_share_the_next() -> None:
+    """Whoever comes then goes with the first that can begin, and who has given up leaves room."""
+    asked = Asked()
+    gathering = Gathering(asked, at_once=3)
+    asked.go_on.clear()
+    askers = []
+    for n in range(8):
+        askers.append(asyncio.ensure_future(gathering(n)))
+        for _ in range(3):
+            await asyncio.sleep(0)
+    assert asked.calls == [[0], [1], [2]]
+    askers[0].cancel()
+    await asyncio.wait([askers[0]])
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert asked.calls[3:] == [[3, 4, 5, 6, 7]]
+    asked.go_on.set()
+    assert await asyncio.gather(*askers[1:]) == [2 * n for n in range(1, 8)]
 
 
 async def test_all_who_give_up_at_once_wait_for_the_end_of_the_question() -> None:

@@ -271,11 +271,7 @@ class Judge:
         )
         self.expect(not believed, "I3", f"{key} is a placement of a believed fact, and was deleted")
         recorded, taken_back = key in self.log.placed or key in self.log.ended, self.put_by.get(key) == call
-        self.expect(
-            recorded or taken_back,
-            "I3",
-            f"{key} was deleted before its removal was recorded",
-        )
+        self.expect(recorded or taken_back, "I3", f"{key} was deleted before its removal was recorded")
         if 0 <= call < len(self.calls) and key not in self.log.placed and not taken_back:
             self._check_age(self.calls[call], key, held.stored_at)
 
