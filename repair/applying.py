@@ -14,6 +14,7 @@ from custody_sync.repair.draining import Allowance, Draining
 from custody_sync.repair.findings import Findings
 from custody_sync.repair.lease import Lease
 from custody_sync.repair.listing import Candidate
+from custody_sync.repair.pile import drop_left
 from custody_sync.repair.plan import Line, read_plan
 from custody_sync.repair.working import PLACED, SINCE, Working
 from custody_sync.results import Repaired, Skipped
@@ -64,6 +65,7 @@ class Applying:
 
     async def run(self, path: os.PathLike[str] | str) -> None:
         """Work off every line of a file that was read to its end before."""
+        await drop_left(self._ledger)
         for page in _pages(read_plan(path, self._ledger)):
             # A line that stands there twice is one; on a later page it is done already.
             lines = list(_by_entry(page).values())

@@ -34,10 +34,6 @@ class Pile:
         """How many differences this run has put there."""
         self._unwritten: list[Note] = []
 
-    async def clear(self) -> None:
-        """Drop what interrupted runs left."""
-        await self._ledger.drop_notes(TOPIC)
-
     async def close(self) -> None:
         """Drop what this run has put there: ids of entries have no business beside the log after it."""
         await self._ledger.drop_notes(TOPIC, holder=self._run)

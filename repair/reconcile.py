@@ -39,7 +39,7 @@ from custody_sync.repair.guards import doubts_of, guard
 from custody_sync.repair.last import note_last_reconcile
 from custody_sync.repair.lease import LEASE, Lease
 from custody_sync.repair.listing import BATCH, MOST
-from custody_sync.repair.pile import Pile
+from custody_sync.repair.pile import Pile, drop_left
 from custody_sync.repair.readback import KEEPS, ReadBack
 from custody_sync.repair.selection import EVERYTHING, Selection
 from custody_sync.runtime import Runtime
@@ -154,7 +154,7 @@ class Reconcile:
             try:
                 await self._lease.renew()
                 self._account.notices = await guard(self._ledger, moved=self._task.moved)
-                await self._pile.clear()
+                await drop_left(self._ledger)
                 if Drift.STRAY in self._task.fix:
                     await self._amending.drain(self._task.selection)
                 await self._compare_all(cutoff, now)

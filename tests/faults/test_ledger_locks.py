@@ -254,3 +254,24 @@ async def test_a_connection_that_was_not_made_is_not_counted(
         sqlite_files.connect(sqlite_files.Location.parse(str(path)), write=True)
     assert caught.value
     assert not is_held(path)
+
+
+async def test_a_connection_lets_go_of_its_file_only_once_it_is_closed(tmp_path: Path) -> None:
+    """Until then a descriptor that is closed would take its locks."""
+    path, closed = tmp_path / "l.db", list[bool]()
+    await (await open_book(path)).ledger.close()
+
+    class Watched(rawfiles.Hold):
+        def release(self) -> None:
+            try:
+                _ = conn.total_changes
+            except sqlite3.ProgrammingError:
+                closed.append(True)
+            else:
+                closed.append(False)
+            super().release()
+
+    conn = sqlite_files.connect(sqlite_files.Location.parse(str(path)), write=True)
+    conn.keep(Watched((0, 0), str(path)))
+    conn.close()
+    assert closed[0]

@@ -66,7 +66,8 @@ async def test_killed_anywhere_it_converges(desk: Desk, point: FaultPoint, skip:
     assert await desk.ledger.notes("reconcile-pile") == []
 
 
-async def test_what_a_killed_run_left_holds_up_no_erasure(desk: Desk) -> None:
+@pytest.mark.parametrize("by_plan", [False, True])
+async def test_what_a_killed_run_left_holds_up_no_erasure(desk: Desk, tmp_path: Path, by_plan: bool) -> None:
     """A sweep drops the pile of a run that is no more: it may name what an erasure takes."""
     fact_id = await desk.written()
     entries = [Entry(store=name, external_id=key_of(desk, name, fact_id)) for name in desk.stores]
@@ -79,7 +80,9 @@ async def test_what_a_killed_run_left_holds_up_no_erasure(desk: Desk) -> None:
     for store in desk.stores.values():
         store.faults.silent_delete = False
     desk.clock.advance(LATER)
-    swept = await desk.repair()
+    if by_plan:
+        await desk.repair(plan=tmp_path / "plan")
+    swept = await desk.repair(**({"apply": tmp_path / "plan"} if by_plan else {}))
     assert (swept.erasure, swept.complete) == (Erasure.DONE, True)
     assert await desk.ledger.notes("reconcile-pile") == []
 

@@ -157,6 +157,33 @@ def test_a_forked_child_has_nothing_of_its_parents_and_is_told(file: Path) -> No
     kept.release()
 
 
+def test_a_grandchild_has_no_locks_either(file: Path) -> None:
+    """What its grandparent had open stays closed to it."""
+    kept = rawfiles.hold(file)
+    assert kept
+    child = os.fork()
+    if child == 0:
+        grandchild = os.fork()
+        if grandchild == 0:
+            os._exit(0 if rawfiles.is_inherited(file) else 1)
+        os._exit(os.waitstatus_to_exitcode(os.waitpid(grandchild, 0)[1]))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    kept.release()
+
+
+def test_beside_a_link_what_lies_beside_the_file_itself_is_spared(file: Path) -> None:
+    """SQLite keeps its shared memory beside the file that a link leads to."""
+    beside, link = file.with_name("l.db-shm"), file.with_name("link")
+    beside.write_bytes(b"shm")
+    link.symlink_to(file)
+    kept = rawfiles.hold(link)
+    assert kept
+    assert read(beside) == b"shm"
+    assert descriptors_of(beside) == 1
+    kept.release()
+    assert descriptors_of(beside) == 0
+
+
 def test_what_was_closed_before_a_fork_is_not_inherited(file: Path) -> None:
     """It may be opened on both sides."""
     kept = rawfiles.hold(file)
