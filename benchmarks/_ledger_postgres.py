@@ -22,7 +22,8 @@ from psycopg.pq.abc import PGconn, PGresult
 
 from custody_sync.ledger import postgres_wire
 from custody_sync.ledger.postgres_schema import SESSION
-from custody_sync.ledger.postgres_wire import Call, exchange, last
+from custody_sync.ledger.postgres_wire import Asking, Call, exchange, last
+from custody_sync.ledger.postgres_wire import Statement as Prepared
 from custody_sync.testing.postgres import EmbeddedPostgres
 
 CONNECTIONS = 200
@@ -76,18 +77,32 @@ def _issue(conn: psycopg.Connection[Any], statements: Sequence[Statement]) -> No
 
 @contextmanager
 def recording_postgres() -> Iterator[Recorder]:
-    """Note the statements of every asynchronous connection."""
-    recorder, plain = Recorder(), AsyncConnection.execute
+    """Note the statements of every asynchronous connection; one that is prepared is told by its text."""
+    recorder, plain, rows = Recorder(), AsyncConnection.execute, Asking.rows
+    asking: set[PGconn] = set()
 
     async def execute(self: Any, query: Any, params: Any = None, **more: Any) -> Any:
-        recorder.note(self.pgconn, query, params)
+        if self.pgconn not in asking:
+            recorder.note(self.pgconn, query, params)
         return await plain(self, query, params, **more)
+
+    async def asked(self: Asking, conn: AsyncConnection[Any], statement: Prepared, values: Any) -> Any:
+        recorder.note(conn.pgconn, statement.given.encode(), values)
+        asking.add(conn.pgconn)
+        try:
+            return await rows(self, conn, statement, values)
+        finally:
+            asking.discard(conn.pgconn)
 
     def noted(pgconn: PGconn, calls: Sequence[Call]) -> PQGen[list[PGresult]]:
         recorder.note(pgconn, list(calls), None, "message")
         return exchange(pgconn, calls)
 
-    with patch.object(AsyncConnection, "execute", execute), patch.object(postgres_wire, "exchange", noted):
+    with (
+        patch.object(AsyncConnection, "execute", execute),
+        patch.object(postgres_wire, "exchange", noted),
+        patch.object(Asking, "rows", asked),
+    ):
         yield recorder
 
 

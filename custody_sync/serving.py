@@ -20,6 +20,7 @@ from custody_sync.signals.operations import traced
 from custody_sync.stores import Gate
 
 LARGEST_K = 1000
+UNLIMITED = Budget()
 PAGE = 1000
 
 
@@ -220,7 +221,7 @@ def _read_policy(policy: Unlabelled) -> Unlabelled:
 
 def _read_budget(budget: Budget | None) -> Budget:
     if budget is None:
-        return Budget()
+        return UNLIMITED
     if not isinstance(budget, Budget):
         raise InvalidInput(field="budget", problem=f"must be a Budget, not {type(budget).__name__}")
     # Of a text that is cut to the mark alone nothing is left.

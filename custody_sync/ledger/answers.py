@@ -35,6 +35,7 @@ STANDINGS = {standing.value: standing for standing in Standing}
 """A look-up takes a fifth of what making a member of an enumeration takes."""
 _STATES = {state.value: state for state in PlacementState}
 _PROVENANCES = {provenance.value: provenance for provenance in Provenance}
+_CLAIMED = Provenance.CLAIMED
 
 NOTHING: Row = (None, None, None, None, None, None, False)
 """What there is on an entry that is on record nowhere and names nobody, in the columns of `compared_of`."""
@@ -69,11 +70,12 @@ def fact_of(row: Row, head_seq: int) -> Fact:
     fact.valid_to = None if valid_to is None else _instant(valid_to)
     fact.supersedes = supersedes
     fact.receipt_id = receipt_id
-    fact.tx_time = _instant(tx_time)
+    # Most hold since they were stated.
+    fact.tx_time = fact.valid_from if tx_time == valid_from else _instant(tx_time)
     fact.seq = seq
-    fact.confirmed = provenance is Provenance.CLAIMED and effect_seq is not None and effect_seq <= head_seq
+    fact.confirmed = provenance is _CLAIMED and effect_seq is not None and effect_seq <= head_seq
     fact.forgotten = content is None
-    fact.evidence = read_evidence(body)
+    fact.evidence = read_evidence(body) if "evidence" in body else None
     fact.__class__ = Fact
     made: Fact = fact
     return made

@@ -19,7 +19,7 @@ from custody_sync.canonical import (
 )
 from custody_sync.errors import InvalidInput, LedgerBroken
 from custody_sync.ledger.outstanding import Outstanding
-from custody_sync.ledger.questions import Instants, Trail
+from custody_sync.ledger.questions import NOW, Instants, Trail
 from custody_sync.ledger.storage import Account, AsOf, Compared, Held, Storage, Unaccounted, Waiting
 from custody_sync.model import Entry, Event, Fact, Head, Page, Placement, PlacementState, Standing
 from custody_sync.recalled import Followed, Link
@@ -314,6 +314,8 @@ def _id_of(secret: bytes, message: bytes) -> str:
 
 
 def _trail(valid_at: datetime | None, tx_at: datetime | None, include_claimed: bool = False) -> Trail:
+    if valid_at is None and tx_at is None and not include_claimed:
+        return NOW
     return Trail(
         valid_at=None if valid_at is None else check_instant(valid_at, "valid_at"),
         tx_at=None if tx_at is None else check_instant(tx_at, "tx_at"),

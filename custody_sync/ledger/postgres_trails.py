@@ -11,13 +11,14 @@ from psycopg import AsyncConnection
 from custody_sync.ledger.answers import NO_EVENT, Row, head_of
 from custody_sync.ledger.postgres_rows import as_json
 from custody_sync.ledger.postgres_sql import fill, statements
+from custody_sync.ledger.postgres_wire import Asking, Statement
 from custody_sync.ledger.questions import Instants, Trail
 from custody_sync.ledger.trails import LINK, OWN, askable, asked_of, followed_of, links_of
 from custody_sync.model import Entry, format_instant, read_instant
 from custody_sync.recalled import Followed, Link
 
 _AT = 4
-"""The head and the valid time end every row, and the first may hold nothing else."""
+"""The head and the valid time stand behind every row, and the first may hold nothing else."""
 
 
 class Trails:
@@ -25,12 +26,16 @@ class Trails:
 
     def __init__(self, schema: str) -> None:
         sql = statements("reads.sql", schema)
+        self._asking = Asking()
         self._sql = {
-            (name, asked, past): fill(
-                sql[name].replace("{asked}", sql.get(asked, "")),
-                at=sql["at_instant" if past else "head"],
-                live=str(not past).lower(),
-                link=LINK,
+            (name, asked, past): Statement.read(
+                "_".join(filter(None, (name, asked, "past" if past else ""))),
+                fill(
+                    sql[name].replace("{asked}", sql.get(asked, "")),
+                    at=sql["at_instant" if past else "head"],
+                    live=str(not past).lower(),
+                    link=LINK,
+                ).decode(),
             )
             for name, asked in (("follow", "labelled"), ("follow", "unlabelled"), ("links", ""))
             for past in (False, True)
@@ -64,20 +69,19 @@ class Trails:
         self,
         conn: AsyncConnection[Any],
         name: tuple[str, str],
-        asked: Mapping[str, Any],
+        asked: Mapping[str, str],
         trail: Trail,
         now: datetime,
-    ) -> tuple[Instants, list[Row]]:
+    ) -> tuple[Instants, Sequence[Row]]:
         instants = {
             "now": format_instant(now),
             "valid_at": None if trail.valid_at is None else format_instant(trail.valid_at),
             "tx_at": None if trail.tx_at is None else format_instant(trail.tx_at),
         }
-        cursor = await conn.execute(self._sql[(*name, trail.tx_at is not None)], {**asked, **instants})
-        rows = await cursor.fetchall()
+        statement = self._sql[(*name, trail.tx_at is not None)]
+        rows = await self._asking.rows(conn, statement, {**asked, **instants})
         *head, valid_at = rows[0][-_AT:]
-        at = Instants(head_of(head) if head[0] else NO_EVENT, read_instant(valid_at) or now)
-        return at, [row[:-_AT] for row in rows]
+        return Instants(head_of(head) if head[0] else NO_EVENT, read_instant(valid_at) or now), rows
 
 
 __all__ = ["Trails"]

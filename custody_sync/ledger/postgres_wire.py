@@ -3,19 +3,22 @@
 A group's rows are some ten thousand characters. Written into the text of a statement they would be
 escaped here and read again there, both while everybody else waits for the lock; so they travel as
 parameters, a column of rows as one array. psycopg's cursors cannot execute by name what was
-prepared once, which is why this speaks to libpq through it.
+prepared once, which is why this speaks to libpq through it. What every recall asks goes the same way.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import AsyncConnection, generators
 from psycopg.abc import PQGen
+from psycopg.adapt import Transformer
 from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
 
@@ -55,10 +58,53 @@ class Statement:
         """Return what makes it known to a connection."""
         return f"PREPARE {self.name} AS {self.numbered}"
 
-    def call(self, values: Mapping[str, str | int]) -> Call:
+    def call(self, values: Mapping[str, str | int | None]) -> Call:
         """Return what executes it with values."""
-        given = tuple([str(values[name]).encode() for name in self.parameters])
-        return Call(b"", self.name.encode(), given)
+        given = [values[name] for name in self.parameters]
+        places = tuple([None if value is None else str(value).encode() for value in given])
+        return Call(b"", self.name.encode(), places)
+
+
+class Asking:
+    """Asks statements that are prepared on a connection when it is first asked one.
+
+    What a cursor does about a statement before it sends it takes a sixth of a short question.
+    """
+
+    def __init__(self) -> None:
+        self._known: WeakKeyDictionary[AsyncConnection[Any], set[str]] = WeakKeyDictionary()
+
+    async def rows(
+        self, conn: AsyncConnection[Any], statement: Statement, values: Mapping[str, str | int | None]
+    ) -> list[tuple[Any, ...]]:
+        """Return the rows of a question, as a cursor would.
+
+        Raises:
+            psycopg.Error: the connection was lost, or what the server says.
+        """
+        known = self._known.setdefault(conn, set())
+        call = statement.call(values)
+        if statement.name in known:
+            # After a ROLLBACK psycopg gives up whatever is prepared, and not only by itself.
+            with contextlib.suppress(psycopg.errors.InvalidSqlStatementName):
+                return _loaded(conn, await conn.wait(answer(conn.pgconn, call)))
+        # Whoever prepared it may have been cancelled before it was told so.
+        with contextlib.suppress(psycopg.errors.DuplicatePreparedStatement):
+            await conn.execute(statement.prepare().encode())
+        known.add(statement.name)
+        return _loaded(conn, await conn.wait(answer(conn.pgconn, call)))
+
+
+def _loaded(conn: AsyncConnection[Any], result: PGresult) -> list[tuple[Any, ...]]:
+    reader = Transformer(conn)
+    reader.set_pgresult(result)
+    return reader.load_rows(0, result.ntuples, tuple)
+
+
+def answer(pgconn: PGconn, call: Call) -> PQGen[PGresult]:
+    """Send one prepared statement and take its result; psycopg waits for whatever it yields."""
+    pgconn.send_query_prepared(call.name, call.values)
+    return last((yield from generators.execute(pgconn)))
 
 
 def array(values: Iterable[str]) -> str:
@@ -136,8 +182,10 @@ def last(found: Sequence[PGresult]) -> PGresult:
 __all__ = [
     "BEGIN",
     "COMMIT",
+    "Asking",
     "Call",
     "Statement",
+    "answer",
     "array",
     "exchange",
     "execute",

@@ -102,6 +102,10 @@ class Trail:
     """Of each entry that is followed without a label, the ids of which adopting gives it one."""
 
 
+NOW = Trail()
+"""What is asked nearly always."""
+
+
 class Instants(NamedTuple):
     """The two instants that a question was answered at."""
 

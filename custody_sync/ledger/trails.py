@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
+from typing import Any, cast
 
 from custody_sync.canonical import is_text
 from custody_sync.ledger.answers import ANSWERED, Row, fact_of
@@ -17,13 +17,15 @@ from custody_sync.model import ERASED_ID, Entry, Fact, format_instant
 from custody_sync.recalled import Belief, Followed, Link, followed_to
 
 LINK = f"f.root, f.live, f.retract_seq, f.forget_seq, {ANSWERED}"
-"""The columns of a link, of `facts f` and `sealed s`."""
+"""The columns of a link, of `facts f` and `sealed s`; others may stand behind them."""
 _ROOT, _LIVE, _RETRACTED, _FORGOTTEN, _ANSWERED = range(5)
+_END = LINK.count(",") + 1
 _SEQ, _VALID_FROM, _VALID_TO, _EFFECT = (_ANSWERED + place for place in (0, 7, 8, 12))
 OWN = 3
 """So many columns stand before a link where entries are followed: the entry's place, its fact's id, and
 the event that claimed that id where it is no fact."""
-_COVERED = (Belief.BELIEVED, Belief.ENDED)
+_BELIEVED = Belief.BELIEVED
+_COVERED = (_BELIEVED, Belief.ENDED)
 """What a later link that is in effect makes superseded."""
 
 
@@ -48,7 +50,11 @@ def asked_of(entries: Sequence[Entry], trail: Trail) -> tuple[list[str | None], 
         and askable(entry.scope) == entry.scope
         and not entry.external_id.startswith(ERASED_ID)
     ]
-    return [askable(entry.fact_id) for entry in entries], unlabelled
+    ids = [entry.fact_id for entry in entries]
+    # A page of ids is looked at in one; only where one of them is odd is each by itself.
+    if set(map(type, ids)) == {str} and is_text("".join(cast(list[str], ids))):
+        return ids, unlabelled
+    return [askable(fact_id) for fact_id in ids], unlabelled
 
 
 def followed_of(
@@ -73,15 +79,15 @@ def followed_of(
     made: dict[int, Fact] = {}
     lacking: dict[str, None] = {}
     for row in rows:
-        place, entry, link, fact = row[0], entries[row[0]], row[OWN:], None
+        entry, link, fact = entries[row[0]], row[OWN:], None
         # At the head what is live is in effect, the last of its chain, and neither taken back nor erased.
         is_last = is_now and bool(link[_ROOT] is not None and link[_LIVE] and link[_VALID_FROM] <= valid_at)
         if link[_ROOT] is None:
             belief = _of_no_fact(row[2], head)
         elif entry.fact_id is None and _is_another(entry, _fact(link, head)):
             continue
-        elif is_last and _is_valid(link, valid_at):
-            belief = Belief.BELIEVED
+        elif is_last and not _is_past(link[_VALID_TO], valid_at):
+            belief = _BELIEVED
             fact = made.get(link[_SEQ]) or made.setdefault(link[_SEQ], _fact(link, head))
         else:
             belief = belief_of(link, head, valid_at)
@@ -94,7 +100,7 @@ def followed_of(
                     belief = Belief.SUPERSEDED
                 if _is_valid(end, valid_at) and not _is_past(end[_FORGOTTEN], head):
                     fact = made.get(end[_SEQ]) or made.setdefault(end[_SEQ], _fact(end, head))
-        found[place] = followed_to(belief, row[1] if entry.fact_id is None else entry.fact_id, fact)
+        found[row[0]] = followed_to(belief, row[1] if entry.fact_id is None else entry.fact_id, fact)
     # What a row was passed over for, or has none, is nobody's.
     told = [
         one or followed_to(Belief.UNKNOWN, entry.fact_id, None)
@@ -165,7 +171,7 @@ def _is_past(mark: Any, now: Any) -> bool:
 
 
 def _fact(link: Row, head: int) -> Fact:
-    return fact_of(link[_ANSWERED:], head)
+    return fact_of(link[_ANSWERED:_END], head)
 
 
 __all__ = ["LINK", "OWN", "askable", "asked_of", "belief_of", "followed_of", "links_of"]
