@@ -232,7 +232,7 @@ def at(share: float, seconds: Sequence[float]) -> float:
 
 
 def measured(place: Place, world: World, *, quick: bool) -> Figures:
-    """Build a world in a process of its own, measure it in others, and return the medians of what they say."""
+    """Build a world in a process of its own, measure it in others, and return the medians."""
     told = [place.server, str(place.folder), place.name, json.dumps(asdict(world))]
     figures: Figures
     place.make("store", "ledger")
