@@ -12,7 +12,9 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import psycopg
@@ -27,6 +29,8 @@ from custody_sync.ledger.storage import open_storage
 from custody_sync.runtime import Runtime
 
 KINDS = ("ids", "claims", "storage", "ledger")
+FIRST = 6
+"""Of each writer, before the clock runs: everybody's statements are prepared by then."""
 MAKE = """
 CREATE TABLE claimed (fact_id text PRIMARY KEY, standing text NOT NULL);
 CREATE TABLE appended (
@@ -49,23 +53,31 @@ async def one_process(kind: str, url: str, writers: int, appends: int) -> None:
     log = Log(600)
     for _ in log.pages():
         pass
-    drafts = Drafts(log).make(appends)
+    first = FIRST * writers
+    drafts = Drafts(log).make(first + appends)
     runtime = Runtime()
     ready = [prepare(draft, runtime.ids) for draft in drafts] if kind != "ledger" else []
     if kind in ("ids", "claims"):
         # Each writer has a connection of its own, and each claim a transaction.
         conns = [await AsyncConnection.connect(url, autocommit=True) for _ in range(writers)]
-        await _timed(_claims(conns, ONLY if kind == "ids" else CLAIM, [_row(each) for each in ready]))
+        rows = iter([_row(each) for each in ready])
+        claims = partial(_claims, conns, ONLY if kind == "ids" else CLAIM)
+        await claims(islice(rows, first))
+        await _timed(lambda: claims(rows))
         for conn in conns:
             await conn.close()
         return
     if kind == "storage":
         storage = await open_storage(url, create=False, read_only=False, runtime=runtime)
-        await _timed(lambda: at_once(writers, ((storage.commit, {"prepared": each}) for each in ready)))
+        commits = ((storage.commit, {"prepared": each}) for each in ready)
+        await at_once(writers, islice(commits, first))
+        await _timed(lambda: at_once(writers, commits))
         await storage.close()
         return
     async with await Ledger.open(url) as ledger:
-        await _timed(lambda: at_once(writers, ((ledger.append, {"draft": draft}) for draft in drafts)))
+        appended = ((ledger.append, {"draft": draft}) for draft in drafts)
+        await at_once(writers, islice(appended, first))
+        await _timed(lambda: at_once(writers, appended))
 
 
 def _row(prepared: Prepared) -> dict[str, str]:
@@ -74,16 +86,14 @@ def _row(prepared: Prepared) -> dict[str, str]:
     return {"fact_id": draft.fact_id, "event_id": draft.event_id, "body": body}
 
 
-def _claims(
-    conns: Sequence[AsyncConnection[Any]], statement: str, rows: Sequence[dict[str, str]]
-) -> Callable[[], Awaitable[object]]:
-    waiting = iter(rows)
-
+async def _claims(
+    conns: Sequence[AsyncConnection[Any]], statement: str, waiting: Iterator[dict[str, str]]
+) -> None:
     async def claim(conn: AsyncConnection[Any]) -> None:
         for row in waiting:
             await conn.execute(statement.encode(), row)
 
-    return lambda: asyncio.gather(*map(claim, conns))
+    await asyncio.gather(*map(claim, conns))
 
 
 async def _timed(work: Callable[[], Awaitable[object]]) -> None:
