@@ -1,4 +1,7 @@
-"""What a store ought to hold and its listing did not show: asked for again before it is called missing."""
+"""What a store ought to hold and its listing did not show, and what it was never given.
+
+The one is asked for again before it is called missing; the other is counted.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from custody_sync.gathering import FEW, Gathering
 from custody_sync.ledger import Ledger
 from custody_sync.ledger.storage import Held
 from custody_sync.mended import Drift
-from custody_sync.model import Placement, PlacementState
+from custody_sync.model import Page, Placement, PlacementState
 from custody_sync.repair.differing import WAITS, Comparison, Drifted, waits
 from custody_sync.repair.marks import event_of
 from custody_sync.repair.selection import Selection
@@ -37,37 +40,44 @@ class Absences:
     A listing under change may skip an entry, so a placement is missing only if the store itself says
     that it does not have it, and the ledger still counts on it after that.
 
+    It begins to ask the ledger at once, since what is asked for too early is only asked for again.
+
     Args:
         ledger: what ought to be there.
         selection: which spaces.
+        gate: the store.
     """
 
-    def __init__(self, ledger: Ledger, selection: Selection) -> None:
+    def __init__(self, ledger: Ledger, selection: Selection, gate: Gate) -> None:
         self._ledger = ledger
         self._selection = selection
+        self._gate = gate
+        self._asked = self._ask(None)
         self._limiter = asyncio.Semaphore(CONCURRENCY)
         self._fact = Gathering(ledger.facts, at_once=FEW)
         self._placements = Gathering(ledger.placements_of, at_once=FEW)
 
     async def pages(self, comparison: Comparison) -> AsyncGenerator[list[Drifted | Unknown]]:
         """Yield what is missing, or may be; how much is expected at all goes into the comparison."""
-        gate = comparison.gate
-        asked = asyncio.create_task(self._ledger.held(gate.name, limit=PAGE))
-        try:
-            while True:
-                page = await asked
-                if page.next is not None:
-                    asked = asyncio.create_task(self._ledger.held(gate.name, limit=PAGE, after=page.next))
-                unseen = self._unseen(page, comparison)
-                answers = await together(self._look(gate, placement) for placement in unseen)
-                found = [answer for answer in answers if answer is not None]
-                comparison.found[Drift.MISSING] += sum(isinstance(one, Drifted) for one in found)
-                yield found
-                if page.next is None:
-                    return
-        finally:
-            asked.cancel()
-            await asyncio.gather(asked, return_exceptions=True)
+        while True:
+            page = await self._asked
+            if page.next is not None:
+                self._asked = self._ask(page.next)
+            unseen = self._unseen(page, comparison)
+            answers = await together(self._look(self._gate, placement) for placement in unseen)
+            found = [answer for answer in answers if answer is not None]
+            comparison.found[Drift.MISSING] += sum(isinstance(one, Drifted) for one in found)
+            yield found
+            if page.next is None:
+                return
+
+    async def aclose(self) -> None:
+        """Ask for no more."""
+        self._asked.cancel()
+        await asyncio.gather(self._asked, return_exceptions=True)
+
+    def _ask(self, after: int | None) -> asyncio.Task[Page[Held]]:
+        return asyncio.create_task(self._ledger.held(self._gate.name, limit=PAGE, after=after))
 
     def _unseen(self, page: Sequence[Held], comparison: Comparison) -> list[Placement]:
         """Return what was on record when the listing began, and was not in it."""
@@ -101,4 +111,32 @@ class Absences:
         return Drifted(Drift.MISSING, placement.to_entry(), placement.fact_id, detail)
 
 
-__all__ = ["Absences", "Unknown"]
+async def count_unplaced(ledger: Ledger, selection: Selection, comparison: Comparison) -> None:
+    """Count what a store was never given: what a repair will put there, and the rest, for `backfill`."""
+    store, after = comparison.gate.name, None
+    while True:
+        page = await ledger.lacking(store, limit=PAGE, after=after)
+        lacking = set(page)
+        if selection.space is not None:
+            facts = (await ledger.facts(page)).values()
+            lacking = {f.fact_id for f in facts if f is not None and selection.has_space(f.space)}
+        owed = await _owed_of(ledger, lacking, store)
+        comparison.found[Drift.OWED] += owed
+        comparison.found[Drift.UNPLACED] += len(lacking) - owed
+        after = page.next
+        if after is None:
+            return
+
+
+async def _owed_of(ledger: Ledger, lacking: set[str], store: str) -> int:
+    """Return how many of a page's facts are owed to a store; only their stretch of the debts is read."""
+    count, last = 0, (min(lacking, default=""), "")
+    while lacking and (pairs := await ledger.owed(limit=PAGE, after=last)):
+        count += sum(fact_id in lacking and name == store for fact_id, name in pairs)
+        last = pairs[-1]
+        if last[0] > max(lacking):
+            break
+    return count
+
+
+__all__ = ["Absences", "Unknown", "count_unplaced"]

@@ -31,14 +31,14 @@ from custody_sync.model import REPAIR_MIN_AGE, Capability
 from custody_sync.placing import Placer
 from custody_sync.ports import Watch
 from custody_sync.removal import Mandate, Remover
-from custody_sync.repair.absent import Absences, Unknown
+from custody_sync.repair.absent import Absences, Unknown, count_unplaced
 from custody_sync.repair.account import Account
 from custody_sync.repair.amending import Amending, difference_of
 from custody_sync.repair.differing import WAITS, Comparison, Drifted, Judge
 from custody_sync.repair.guards import doubts_of, guard
 from custody_sync.repair.last import note_last_reconcile
 from custody_sync.repair.lease import LEASE, Lease
-from custody_sync.repair.listing import BATCH, MOST
+from custody_sync.repair.listing import MOST
 from custody_sync.repair.pile import Pile, drop_left
 from custody_sync.repair.readback import KEEPS, ReadBack
 from custody_sync.repair.selection import EVERYTHING, Selection
@@ -48,6 +48,8 @@ from custody_sync.stores import Gate, describe
 ALTERED = (Drift.ALTERED_TEXT, Drift.ALTERED_LABEL)
 FEW = 100
 FEW_PER_STORE = 3
+LISTED = 2_500
+"""Entries of a page; the ledger looks one up while the store lists the next."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,27 +188,38 @@ class Reconcile:
                 continue
             head = (await self._ledger.head()).seq
             comparison = self._account.comparisons[gate.name] = Comparison(gate, head)
+            # The ledger has nothing else to do while the store begins to list.
+            counting = asyncio.create_task(count_unplaced(self._ledger, self._task.selection, comparison))
             try:
-                async with aclosing(self._listed(judge, comparison)) as pages:
-                    async for found in pages:
-                        await self._take(found)
-                        self._tell(f"comparing {gate.name}", comparison.listing.scanned, None)
-            except StoreError as error:
-                said = "cannot list, so that what is missing there was not looked for"
-                self._account.say(f"{gate.name}: {said}: {describe(error)}")
-            else:
-                await self._look_for_missing(comparison)
-                self._whole.add(gate.name)
-            self._name_unusable(comparison)
-            await self._count_unplaced(comparison)
+                async with aclosing(Absences(self._ledger, self._task.selection, gate)) as absences:
+                    await self._compare(judge, comparison, absences)
+                await counting
+            finally:
+                counting.cancel()
+                await asyncio.gather(counting, return_exceptions=True)
+
+    async def _compare(self, judge: Judge, comparison: Comparison, absences: Absences) -> None:
+        gate = comparison.gate
+        try:
+            async with aclosing(self._listed(judge, comparison)) as pages:
+                async for found in pages:
+                    await self._take(found)
+                    self._tell(f"comparing {gate.name}", comparison.listing.scanned, None)
+        except StoreError as error:
+            said = "cannot list, so that what is missing there was not looked for"
+            self._account.say(f"{gate.name}: {said}: {describe(error)}")
+        else:
+            await self._look_for_missing(comparison, absences)
+            self._whole.add(gate.name)
+        self._name_unusable(comparison)
 
     async def _listed(self, judge: Judge, comparison: Comparison) -> AsyncGenerator[list[Drifted]]:
-        """Yield the differences of each page; the ledger is asked of one while the store lists the next."""
+        """Yield the differences of each page."""
         gate, asked = comparison.gate, None
         problem: StoreError | None = None
         try:
             try:
-                async with aclosing(gate.pages(BATCH, texts=True, strict=False)) as pages:
+                async with aclosing(gate.pages(LISTED, texts=True, strict=False)) as pages:
                     async for page in pages:
                         before = asked
                         comparison.listing.take(page, self._ledger.ledger_id)
@@ -225,8 +238,7 @@ class Reconcile:
         if problem is not None:
             raise problem
 
-    async def _look_for_missing(self, comparison: Comparison) -> None:
-        absences = Absences(self._ledger, self._task.selection)
+    async def _look_for_missing(self, comparison: Comparison, absences: Absences) -> None:
         async with aclosing(absences.pages(comparison)) as pages:
             async for page in pages:
                 await self._take([one for one in page if isinstance(one, Drifted)])
@@ -279,32 +291,6 @@ class Reconcile:
                 for row in listing.spoiled
             ]
         )
-
-    async def _count_unplaced(self, comparison: Comparison) -> None:
-        """Count what the store lacks: what it is owed, which a repair puts, and the rest, for `backfill`."""
-        selection, after = self._task.selection, None
-        while True:
-            page = await self._ledger.lacking(comparison.gate.name, limit=BATCH, after=after)
-            lacking = set(page)
-            if selection.space is not None:
-                facts = (await self._ledger.facts(page)).values()
-                lacking = {f.fact_id for f in facts if f is not None and selection.has_space(f.space)}
-            owed = await self._owed_of(lacking, comparison.gate.name)
-            comparison.found[Drift.OWED] += owed
-            comparison.found[Drift.UNPLACED] += len(lacking) - owed
-            after = page.next
-            if after is None:
-                return
-
-    async def _owed_of(self, lacking: set[str], store: str) -> int:
-        """Return how many of a page's facts are owed to a store; only their stretch of the debts is read."""
-        count, last = 0, (min(lacking, default=""), "")
-        while lacking and (pairs := await self._ledger.owed(limit=BATCH, after=last)):
-            count += sum(fact_id in lacking and name == store for fact_id, name in pairs)
-            last = pairs[-1]
-            if last[0] > max(lacking):
-                break
-        return count
 
     # --- stopping where it looks wrong ------------------------------------------------------
 

@@ -3,7 +3,8 @@
 A group that supersedes nothing depends on nothing that is there, unless one of its names is on record
 already. So the rules decide on it before the lock, as at the head of an empty ledger; under the lock
 the server sees whether that was right, moves places, times and the chain behind the real head, writes,
-and commits. Nobody waits there for a client to be scheduled, to think, or to answer.
+and commits. Nobody waits there for a client to be scheduled, to think, or to answer, nor for what can
+be looked up before.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class Plain:
             name: Statement.read(name, prefilled(text, **parts))
             for name, text in statements("plain.sql", schema).items()
         }
-        self._before = (BEGIN, self._sql["patience"].call({}), rows.lock)
+        self._lock = rows.lock
         self.prepare = "; ".join(statement.prepare() for statement in self._sql.values()).encode()
 
     async def ahead(self, conn: AsyncConnection[Any]) -> float:
@@ -113,7 +114,8 @@ class Plain:
             "starts": array(quoted(each.start) for each in drafts),
             "ends": array(quoted(each.end) for each in drafts),
         }
-        return Attempt(drafts, (*self._before, self._sql["append"].call(values), COMMIT))
+        before, append = (self._sql[name].call(values) for name in ("before", "append"))
+        return Attempt(drafts, (BEGIN, before, self._lock, append, COMMIT))
 
     async def send(self, conn: AsyncConnection[Any], attempt: Attempt) -> list[Appended] | None:
         """Send it, and return what was appended; None where nothing was, since a name is on record.

@@ -49,11 +49,12 @@ def compare(
         asked = {key: fact_id for key, fact_id in listed.items() if is_text(key)}
         text = json.dumps({key: fact_id if is_text(fact_id) else None for key, fact_id in asked.items()})
     parameters = {"listed": text, "store": store, "keep": keep, "now": present(conn, now)}
-    rows: dict[str, Row] = {}
-    for row in conn.execute(_COMPARE, parameters):
-        external_id = row[0]
-        if external_id not in rows or _weight(row, asked) > _weight(rows[external_id], asked):
-            rows[external_id] = row
+    found = conn.execute(_COMPARE, parameters).fetchall()
+    rows: dict[str, Row] = {row[0]: row for row in found}
+    # Every entry has a row at least; only where one has several is it asked which of them counts.
+    for row in found if len(found) > len(rows) else ():
+        if _weight(row, asked) > _weight(rows[row[0]], asked):
+            rows[row[0]] = row
     if len(asked) < len(listed):
         odd = [external_id for external_id in listed if external_id not in asked]
         standings = known(conn, [listed[external_id] for external_id in odd])

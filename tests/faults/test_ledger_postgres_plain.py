@@ -98,6 +98,36 @@ async def test_a_plain_group_is_as_if_the_rules_had_decided_on_it(book: Book, me
     assert [(row.store, row.external_id) for row in held] == [("s", "e-1"), ("t", "e-1")]
 
 
+@pytest.mark.parametrize("clash", ["event", "fact"])
+async def test_a_name_recorded_between_the_look_and_the_lock_leaves_the_group_to_the_rules(
+    book: Book, messages: Messages, monkeypatch: pytest.MonkeyPatch, clash: str
+) -> None:
+    """What the look before the lock missed a unique key tells, and nothing of the message stays."""
+    known = book.state(held=[("s", "e-known")])
+    event = await book.append(known)
+    draft, expected = {
+        "event": (known, type(event)),
+        "fact": (book.state(fact_id=known.fact_id), errors.DuplicateFact),
+    }[clash]
+    head, send, messages.appended = (await book.ledger.head()).seq, Plain.send, 0
+
+    async def late(self: Plain, conn: Any, attempt: Any) -> Any:
+        # As the look would have said, had it come before the other's commit.
+        begin, before, *rest = attempt.calls
+        unseen = b'{"e-unseen"}'
+        blind = before._replace(values=tuple(unseen for _ in before.values))
+        return await send(self, conn, replace(attempt, calls=(begin, blind, *rest)))
+
+    monkeypatch.setattr(Plain, "send", late)
+    others = [book.state(value="one"), book.state(value="two")]
+    results = await asyncio.gather(*map(book.append, [others[0], draft, others[1]]), return_exceptions=True)
+    assert messages.appended == 0
+    assert type(results[1]) is expected
+    assert [type(results[n]) for n in (0, 2)] == [type(event)] * 2
+    assert (await book.ledger.head()).seq == head + 2
+    assert (await book.ledger.verify()).intact
+
+
 async def test_time_goes_on_behind_a_head_that_is_ahead(book: Book, messages: Messages) -> None:
     """A clock that was put back dates nothing before what is there."""
     last = (await book.ledger.head()).tx_time

@@ -311,7 +311,7 @@ async def test_many_differences_are_counted(desk: Desk, monkeypatch: pytest.Monk
 
 async def test_pages_of_a_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What differs is found on every page, and once however often it is listed."""
-    monkeypatch.setattr("custody_sync.repair.reconcile.BATCH", 2)
+    monkeypatch.setattr("custody_sync.repair.reconcile.LISTED", 2)
     monkeypatch.setattr("custody_sync.repair.absent.PAGE", 2)
     monkeypatch.setattr("custody_sync.repair.pile.PAGE", 2)
     store = MemoryStore("a", page_size=2)
