@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import pwd
@@ -11,6 +10,8 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from unhurried import run
 
 from custody_sync import AsyncCoordinator, Ledger
 from custody_sync.errors import CustodyError
@@ -110,9 +111,9 @@ def main(url: str) -> None:
     folder = Path(url.partition(":///")[2]).parent
     os.mkdir(folder, 0o700)
     os.environ["CUSTODY_SYNC_WITNESS"] = "off"
-    asyncio.run(make(url))
+    run(make(url))
     drop_privileges(folder)
-    print(json.dumps(asyncio.run(work(url))))
+    print(json.dumps(run(work(url))))
 
 
 if __name__ == "__main__":

@@ -19,6 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
+from unhurried import run
+
 from custody_sync.errors import CustodyError, OutcomeUnknown, Refused
 from custody_sync.ledger import Assert, Forget, Ledger, Repair
 from custody_sync.ledger import jsonl as _loaded_while_it_may_be_too  # noqa: F401
@@ -255,7 +257,7 @@ def opened(url: str) -> str:
             await ledger.append(stated(ledger, "f0", "e0"))
 
     try:
-        asyncio.run(write())
+        run(write())
     except CustodyError as error:
         return str(error)
     return ""
@@ -305,4 +307,4 @@ async def main(job: str, url: str, *arguments: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    run(main(*sys.argv[1:]))
