@@ -83,7 +83,7 @@ class Location:
 
     def wal(self) -> Path:
         """Return where SQLite keeps the write-ahead log: beside the file itself, not beside a link to it."""
-        return Path(f"{os.path.realpath(self.path)}-wal")
+        return Path(f"{itself(self.path)}-wal")
 
     def waits(self) -> bool:
         """Tell whether a write-ahead log waits beside the file."""
@@ -123,6 +123,11 @@ class LedgerFile:
             else:
                 found += (status.st_size, status.st_mtime_ns)
         return tuple(found)
+
+
+def itself(path: Path) -> str:
+    """Return the path of a file, or of the one it is a link to; links among its folders do not matter."""
+    return os.path.realpath(path) if path.is_symlink() else str(path)
 
 
 def locate(location: Location, *, create: bool) -> None:
@@ -229,7 +234,7 @@ def _not_ours(name: str, application: int, version: int) -> errors.LedgerError |
 def is_writable(location: Location) -> bool:
     """Tell whether this process may write the file and beside it; root keeps to a file's mode too."""
     marked = location.path.stat().st_mode & 0o222
-    folder = os.path.dirname(os.path.realpath(location.path))
+    folder = os.path.dirname(itself(location.path))
     return bool(marked) and os.access(location.path, os.W_OK) and os.access(folder, os.W_OK)
 
 

@@ -59,7 +59,8 @@ class Reading:
         self._location = location
         self._file = location.file()
         self._immutable = is_immutable(location) if immutable is None else immutable
-        self._state = self._file.state()
+        # Only of a file that is read without locks has anybody to see by itself that it was changed.
+        self._state = self._file.state() if self._immutable else ()
         self._closed = False
         self._one_at_a_time = threading.Lock()
         self._conn = connect(location, write=False, immutable=self._immutable, tidy=tidy)
