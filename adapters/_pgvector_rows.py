@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Any
 
 from custody_sync.model import Entry, Fact, Label
@@ -31,6 +31,16 @@ def row_of(fact: Fact | None, label: Label, vector: str) -> dict[str, Any]:
     }
 
 
+class _Unfrozen:
+    """An entry while it is filled in.
+
+    A listing makes one a row, and a frozen dataclass sets its fields by name, which takes seven
+    times as long. This class has the same slots, so that what is filled in can become an entry.
+    """
+
+    __slots__ = tuple(field.name for field in fields(Entry))
+
+
 def entry_of(store: str, row: tuple[Any, ...], text: str | None = None, custody: str | None = None) -> Entry:
     """Read a row back; one without fact id and ledger id is nobody's we know."""
     key, fact_id, ledger_id, space, stored_at, created_at = row[:6]
@@ -38,57 +48,18 @@ def entry_of(store: str, row: tuple[Any, ...], text: str | None = None, custody:
         fact_id = ledger_id = space = stored_at = custody = None
     # Our keys are `label.key`; the generation of a row that is called otherwise is not known.
     named, dot, generation = key.rpartition(".")
-    return _make_entry(
-        store,
-        key,
-        fact_id,
-        None if stored_at is None else stored_at.astimezone(UTC),
-        text,
-        ledger_id,
-        space,
-        None if created_at is None else created_at.astimezone(UTC),
-        generation if dot and named == fact_id else None,
-        custody,
-    )
-
-
-class _Unfrozen:
-    """An entry while it is made.
-
-    A listing makes one a row, and a frozen dataclass sets its fields by name, which takes seven
-    times as long. This class has the same slots, so that what it made can become an entry.
-    """
-
-    __slots__ = tuple(field.name for field in fields(Entry))
-
-    def __init__(
-        self,
-        store: str,
-        external_id: str,
-        fact_id: str | None,
-        stored_at: datetime | None,
-        text: str | None,
-        ledger_id: str | None,
-        space: str | None,
-        created_at: datetime | None,
-        generation: str | None,
-        custody: str | None,
-    ) -> None:
-        self.store = store
-        self.external_id = external_id
-        self.fact_id = fact_id
-        self.scope = None
-        self.stored_at = stored_at
-        self.text = text
-        self.ledger_id = ledger_id
-        self.space = space
-        self.created_at = created_at
-        self.generation = generation
-        self.custody = custody
-
-
-def _make_entry(*values: Any) -> Entry:
-    made: Any = _Unfrozen(*values)
+    made: Any = _Unfrozen()
+    made.store = store
+    made.external_id = key
+    made.fact_id = fact_id
+    made.scope = None
+    made.stored_at = None if stored_at is None else stored_at.astimezone(UTC)
+    made.text = text
+    made.ledger_id = ledger_id
+    made.space = space
+    made.created_at = None if created_at is None else created_at.astimezone(UTC)
+    made.generation = generation if dot and named == fact_id else None
+    made.custody = custody
     made.__class__ = Entry
     entry: Entry = made
     return entry

@@ -204,7 +204,18 @@ class _Compared:
 
 def held_of(row: Row) -> Held:
     """Return the placement of (place, then the columns of `placement_of`)."""
-    return Held(row[0], placement_of(row[1:]))
+    made: Any = _Held()
+    made.place = row[0]
+    made.placement = placement_of(row[1:])
+    made.__class__ = Held
+    held: Held = made
+    return held
+
+
+class _Held:
+    """One while it is filled in, as many as there are placements."""
+
+    __slots__ = Held.__slots__
 
 
 def waiting_of(rows: Sequence[Row], limit: int, head: Head) -> Page[Waiting]:
