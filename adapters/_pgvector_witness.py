@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from custody_sync.adapters._pgvector_catalog import Relation
@@ -19,6 +19,8 @@ Doubt: TypeAlias = Literal[
     "row_level_security", "another_database", "id_of_another_row", "LabelOfAnotherLedger", "LabelGone"
 ]
 """Why an answer proves nothing, in a word that results and errors may say."""
+Seen: TypeAlias = tuple[bool, str]
+"""Whether rows may be hidden from a connection, and where it leads."""
 
 _MAY_ASK = b"select has_function_privilege('pg_control_system()', 'execute')"
 _IS_THERE = b"select to_regclass(%s) is not null"
@@ -26,6 +28,9 @@ _IS_THERE = b"select to_regclass(%s) is not null"
 _LOOK = """
     select row_security_active(%(name)s::text), concat_ws('/', {cluster},
         (select oid from pg_database where datname = current_database()), to_regclass(%(name)s)::oid)"""
+_BESIDE = b"""
+    with seen(hidden, place) as materialized (%b)
+    select found.*, seen.* from seen left join (%b) found on true"""
 _CLUSTER, _UNTOLD = "(select system_identifier from pg_control_system())", "-"
 
 
@@ -71,19 +76,39 @@ class Witness:
 
     async def doubt(self, cursor: AsyncCursor[Any]) -> Doubt | None:
         """Return why what this connection does not show may be there all the same."""
-        is_filtered, here = await self._seen(cursor)
+        return await self.doubt_of(await self._seen(cursor))
+
+    async def doubt_of(self, seen: Seen) -> Doubt | None:
+        """Return the same of what was seen."""
+        is_filtered, here = seen
         if is_filtered:
             return "row_level_security"
         noted = await self.notes.get(self._key)
         return None if noted is None or _is_same(noted, here) else "another_database"
 
+    async def beside(
+        self, cursor: AsyncCursor[Any], statement: bytes, asked: Mapping[str, Any]
+    ) -> tuple[list[tuple[Any, ...]], Seen]:
+        """Ask for rows, in no order, and look at the connection in the same statement.
+
+        The first column of a row is never null: where there are none, the look still is a row.
+        """
+        await cursor.execute(_BESIDE % (self._look, statement), {**asked, **self._named})
+        rows = await cursor.fetchall()
+        found = [row[:-2] for row in rows if row[0] is not None]
+        return found, (rows[0][-2], rows[0][-1])
+
     async def check(self, cursor: AsyncCursor[Any], operation: str) -> None:
         """Refuse an answer that may leave something out."""
-        doubt = await self.doubt(cursor)
+        await self.check_seen(await self._seen(cursor), operation)
+
+    async def check_seen(self, seen: Seen, operation: str) -> None:
+        """Refuse one that came with what was seen."""
+        doubt = await self.doubt_of(seen)
         if doubt is not None:
             raise StoreRefused(store=self._name, operation=operation, cause=doubt)
 
-    async def _seen(self, cursor: AsyncCursor[Any]) -> tuple[bool, str]:
+    async def _seen(self, cursor: AsyncCursor[Any]) -> Seen:
         await cursor.execute(self._look, self._named)
         row = await cursor.fetchone()
         return (True, "") if row is None else (row[0], row[1])

@@ -28,7 +28,7 @@ from custody_sync.adapters._pgvector_vectors import (
     VectorType,
     checked_dimensions,
 )
-from custody_sync.adapters._pgvector_witness import Doubt, Witness, judged
+from custody_sync.adapters._pgvector_witness import Doubt, Seen, Witness, judged
 from custody_sync.adapters._shared import WorkerThreads, vendor
 from custody_sync.errors import InvalidInput, NoProof, StoreError, StoreRefused
 from custody_sync.gathering import Gathering
@@ -242,7 +242,7 @@ class PgVectorStore:
         vector = (await self._embed(text)).text
 
         async def look(cursor: AsyncCursor[Any]) -> Answer:
-            (answer,) = await self._judged(cursor, [entry])
+            (answer,), _ = await self._judged(cursor, [entry])
             if answer == "held":
                 return "held"
             key = self._table.read_id(entry.external_id)
@@ -311,20 +311,16 @@ class PgVectorStore:
         await translated(self.name, operation, self._pool.ready())
         await self._witness.note(operation)
 
-    async def _fetch(
-        self, operation: str, statement: str, parameters: Mapping[str, Any]
-    ) -> list[tuple[Any, ...]]:
-        async def fetch(cursor: AsyncCursor[Any]) -> list[tuple[Any, ...]]:
-            await cursor.execute(getattr(self._table.sql, statement), parameters)
-            rows = await cursor.fetchall()
-            await self._witness.check(cursor, operation)
-            return rows
-
-        return await self._pool.ask(operation, fetch)
-
     async def _found(self, fact_ids: Sequence[str]) -> dict[str, list[Entry]]:
         """Return the rows of several facts, each with its own."""
-        rows = await self._fetch("find", "find", {"fact_ids": list(fact_ids)})
+
+        async def find(cursor: AsyncCursor[Any]) -> list[tuple[Any, ...]]:
+            asked = {"fact_ids": list(fact_ids)}
+            rows, seen = await self._witness.beside(cursor, self._table.sql.find, asked)
+            await self._witness.check_seen(seen, "find")
+            return rows
+
+        rows = await self._pool.ask("find", find)
         width = self._table.width
         entries: dict[str | None, list[Entry]] = {}
         for row in rows:
@@ -350,26 +346,34 @@ class PgVectorStore:
 
     async def _absent(self, entries: Sequence[Entry]) -> dict[Entry, Answer]:
         async def look(cursor: AsyncCursor[Any]) -> dict[Entry, Answer]:
-            answers = await self._judged(cursor, entries)
-            doubt = await self._witness.doubt(cursor) if "gone" in answers else None
+            answers, seen = await self._judged(cursor, entries)
+            doubt = await self._witness.doubt_of(seen) if "gone" in answers else None
             told: list[Answer] = [doubt or a if a == "gone" else a for a in answers]
             return dict(zip(entries, told, strict=True))
 
         return await self._pool.ask("verify_deleted", look)
 
-    async def _judged(self, cursor: AsyncCursor[Any], entries: Sequence[Entry]) -> list[Answer]:
+    async def _judged(self, cursor: AsyncCursor[Any], entries: Sequence[Entry]) -> tuple[list[Answer], Seen]:
         keys = [self._table.read_id(entry.external_id) for entry in entries]
         wanted = {"keys": keys, "fact_ids": [entry.fact_id for entry in entries]}
-        await cursor.execute(self._table.sql.held, wanted)
+        found, seen = await self._witness.beside(cursor, self._table.sql.held, wanted)
         rows: dict[str, list[tuple[Any, ...]]] = {}
-        for row in await cursor.fetchall():
+        for row in found:
             rows.setdefault(row[0], []).append(row)
-        return [judged(entry, rows.get(entry.external_id, ())) for entry in entries]
+        return [judged(entry, rows.get(entry.external_id, ())) for entry in entries], seen
 
     async def _page(self, what: str, after: str | None, until: str | None) -> list[tuple[Any, ...]]:
         statement = f"first_{what}" if after is None else f"next_{what}"
         asked = {"after": after, "until": until, "limit": self._page_size}
-        return await self._fetch("list_entries", statement if until is None else "part_page", asked)
+
+        async def fetch(cursor: AsyncCursor[Any]) -> list[tuple[Any, ...]]:
+            await cursor.execute(getattr(self._table.sql, statement if until is None else "part_page"), asked)
+            rows = await cursor.fetchall()
+            # After it, since a row that was hidden since must not pass for one that is not there.
+            await self._witness.check(cursor, "list_entries")
+            return rows
+
+        return await self._pool.ask("list_entries", fetch)
 
 
 def _text(fact: Fact) -> str:
