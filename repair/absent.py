@@ -40,8 +40,6 @@ class Absences:
     A listing under change may skip an entry, so a placement is missing only if the store itself says
     that it does not have it, and the ledger still counts on it after that.
 
-    It begins to ask the ledger at once, since what is asked for too early is only asked for again.
-
     Args:
         ledger: what ought to be there.
         selection: which spaces.
@@ -52,15 +50,22 @@ class Absences:
         self._ledger = ledger
         self._selection = selection
         self._gate = gate
-        self._asked = self._ask(None)
+        self._asked: asyncio.Task[Page[Held]] | None = None
         self._limiter = asyncio.Semaphore(CONCURRENCY)
         self._fact = Gathering(ledger.facts, at_once=FEW)
         self._placements = Gathering(ledger.placements_of, at_once=FEW)
 
+    def begin(self) -> None:
+        """Begin to ask, once the store has listed all: what was to go meanwhile is not expected any more."""
+        if self._asked is None:
+            self._asked = self._ask(None)
+
     async def pages(self, comparison: Comparison) -> AsyncGenerator[list[Drifted | Unknown]]:
         """Yield what is missing, or may be; how much is expected at all goes into the comparison."""
         while True:
-            page = await self._asked
+            self.begin()
+            assert self._asked is not None  # noqa: S101  # it was just begun
+            page, self._asked = await self._asked, None
             if page.next is not None:
                 self._asked = self._ask(page.next)
             unseen = self._unseen(page, comparison)
@@ -73,8 +78,9 @@ class Absences:
 
     async def aclose(self) -> None:
         """Ask for no more."""
-        self._asked.cancel()
-        await asyncio.gather(self._asked, return_exceptions=True)
+        if self._asked is not None:
+            self._asked.cancel()
+            await asyncio.gather(self._asked, return_exceptions=True)
 
     def _ask(self, after: int | None) -> asyncio.Task[Page[Held]]:
         return asyncio.create_task(self._ledger.held(self._gate.name, limit=PAGE, after=after))

@@ -188,20 +188,14 @@ class Reconcile:
                 continue
             head = (await self._ledger.head()).seq
             comparison = self._account.comparisons[gate.name] = Comparison(gate, head)
-            # The ledger has nothing else to do while the store begins to list.
-            counting = asyncio.create_task(count_unplaced(self._ledger, self._task.selection, comparison))
-            try:
-                async with aclosing(Absences(self._ledger, self._task.selection, gate)) as absences:
-                    await self._compare(judge, comparison, absences)
-                await counting
-            finally:
-                counting.cancel()
-                await asyncio.gather(counting, return_exceptions=True)
+            async with aclosing(Absences(self._ledger, self._task.selection, gate)) as absences:
+                await self._compare(judge, comparison, absences)
+            await count_unplaced(self._ledger, self._task.selection, comparison)
 
     async def _compare(self, judge: Judge, comparison: Comparison, absences: Absences) -> None:
         gate = comparison.gate
         try:
-            async with aclosing(self._listed(judge, comparison)) as pages:
+            async with aclosing(self._listed(judge, comparison, absences)) as pages:
                 async for found in pages:
                     await self._take(found)
                     self._tell(f"comparing {gate.name}", comparison.listing.scanned, None)
@@ -213,7 +207,9 @@ class Reconcile:
             self._whole.add(gate.name)
         self._name_unusable(comparison)
 
-    async def _listed(self, judge: Judge, comparison: Comparison) -> AsyncGenerator[list[Drifted]]:
+    async def _listed(
+        self, judge: Judge, comparison: Comparison, absences: Absences
+    ) -> AsyncGenerator[list[Drifted]]:
         """Yield the differences of each page."""
         gate, asked = comparison.gate, None
         problem: StoreError | None = None
@@ -227,6 +223,7 @@ class Reconcile:
                         asked = asyncio.create_task(judge.judge(page, comparison))
                         if before is not None:
                             yield await before
+                absences.begin()
             except StoreError as error:
                 problem = error
             if asked is not None:

@@ -8,9 +8,10 @@ prepared once, which is why this speaks to libpq through it. What every recall a
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -86,13 +87,27 @@ class Asking:
         call = statement.call(values)
         if statement.name in known:
             # After a ROLLBACK psycopg gives up whatever is prepared, and not only by itself.
-            with contextlib.suppress(psycopg.errors.InvalidSqlStatementName):
+            with _unless_cancelled(psycopg.errors.InvalidSqlStatementName):
                 return _loaded(conn, await conn.wait(answer(conn.pgconn, call)))
         # Whoever prepared it may have been cancelled before it was told so.
-        with contextlib.suppress(psycopg.errors.DuplicatePreparedStatement):
-            await conn.execute(statement.prepare().encode())
+        with _unless_cancelled(psycopg.errors.DuplicatePreparedStatement):
+            await conn.execute(statement.prepare().encode(), prepare=False)
         known.add(statement.name)
         return _loaded(conn, await conn.wait(answer(conn.pgconn, call)))
+
+
+@contextlib.contextmanager
+def _unless_cancelled(kind: type[psycopg.Error]) -> Iterator[None]:
+    """Go on after an error; one that came while a query was cancelled stands in for the cancellation.
+
+    psycopg 3.2 to 3.3.7 raise it instead (seen; 3.3.9 does not).
+    """
+    try:
+        yield
+    except kind:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise asyncio.CancelledError from None
 
 
 def _loaded(conn: AsyncConnection[Any], result: PGresult) -> list[tuple[Any, ...]]:
@@ -103,7 +118,7 @@ def _loaded(conn: AsyncConnection[Any], result: PGresult) -> list[tuple[Any, ...
 
 def answer(pgconn: PGconn, call: Call) -> PQGen[PGresult]:
     """Send one prepared statement and take its result; psycopg waits for whatever it yields."""
-    pgconn.send_query_prepared(call.name, call.values)
+    pgconn.send_query_prepared(call.name, list(call.values))
     return last((yield from generators.execute(pgconn)))
 
 
@@ -157,7 +172,8 @@ def exchange(pgconn: PGconn, calls: Sequence[Call]) -> PQGen[list[PGresult]]:
     pgconn.enter_pipeline_mode()
     for text, name, values in calls:
         if name:
-            pgconn.send_query_prepared(name, values)
+            # A tuple is not enough for psycopg 3.2.
+            pgconn.send_query_prepared(name, list(values))
         else:
             pgconn.send_query_params(text, None)
     pgconn.pipeline_sync()

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +19,7 @@ from custody_sync import errors
 from custody_sync.faultpoints import FaultPoint
 from custody_sync.mended import Drift, Mended
 from custody_sync.model import Capability, Entry, Erasure
+from custody_sync.ports import Listed
 from custody_sync.repair.differing import Drifted
 from custody_sync.repair.pile import Pile
 from custody_sync.testing import MemoryStore
@@ -324,3 +329,44 @@ async def test_pages_of_a_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         result = await reconcile(desk, "all")
         assert result.found["a"] == {"missing": 1, "altered_text": 3}
         await desk.judge_clean()
+
+
+class Meanwhile(MemoryStore):
+    """Something happens once, while it begins to list."""
+
+    happens: Callable[[], Awaitable[object]] | None = None
+
+    async def list_pages(self, after: str | None = None, until: str | None = None) -> AsyncIterator[Listed]:
+        """Let the ledger answer whatever it is asked, then let it happen, then list."""
+        happens, self.happens = self.happens, None
+        if happens is not None:
+            for _ in range(20):
+                await asyncio.sleep(0.005)
+            await happens()
+        async for page in super().list_pages(after, until):
+            yield page
+
+
+@pytest.mark.parametrize("asks", [True, False])
+@pytest.mark.parametrize("how", ["retracted", "ended"])
+async def test_what_went_while_the_store_began_to_list_is_not_missed(
+    tmp_path: Path, how: str, asks: bool
+) -> None:
+    """What is expected is known once all was listed: nothing is missing, and nobody has to be asked."""
+    without = () if asks else (Capability.FIND, Capability.VERIFY_DELETED)
+    async with open_desk(
+        tmp_path, stores=lambda clock: [Meanwhile("a", clock=clock, without=without)]
+    ) as desk:
+        fact_id = await desk.written(valid_to=desk.clock.now() + timedelta(hours=1))
+        store = desk.stores["a"]
+        assert isinstance(store, Meanwhile)
+
+        async def end() -> None:
+            desk.clock.advance(timedelta(hours=2))
+            desk.stores["a"].drop(key_of(desk, "a", fact_id))
+
+        store.happens = end if how == "ended" else partial(desk.retract, fact_id)
+        result = await reconcile(desk)
+        assert store.happens is None
+        assert (result.complete, result.found["a"], result.unanswered) == (True, {}, ())
+        assert result.expected == {"a": 0}

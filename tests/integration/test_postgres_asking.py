@@ -62,6 +62,33 @@ async def test_what_the_server_forgot_is_prepared_anew(conn: psycopg.AsyncConnec
     assert await prepared(conn) == ["custody_two"]
 
 
+async def test_it_may_be_forgotten_any_number_of_times(conn: psycopg.AsyncConnection[Any]) -> None:
+    """Psycopg prepares by itself what it has sent five times, and what prepares ours must not be among it."""
+    asking = Asking()
+    for _ in range(12):
+        assert await ask(asking, conn) == ANSWERED
+        conn.pgconn.exec_(b"DEALLOCATE ALL")
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_a_cancellation_is_heeded_whatever_stands_in_for_it(
+    conn: psycopg.AsyncConnection[Any], known: bool
+) -> None:
+    """What the server says of a query that is cancelled just then is no reason to ask once more."""
+    asking = Asking()
+    await ask(asking, conn)
+    if known:
+        conn.pgconn.exec_(b"DEALLOCATE ALL")
+    else:
+        asking = Asking()
+    asked = asyncio.create_task(ask(asking, conn))
+    for _ in range(2):
+        await asyncio.sleep(0)
+    asked.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+
+
 async def test_what_was_prepared_unnoticed_is_used(conn: psycopg.AsyncConnection[Any]) -> None:
     """Whoever was cancelled while it was prepared does not know that it is."""
     await ask(Asking(), conn)

@@ -2,8 +2,9 @@
 
 -- Whoever waits longer goes by a clock that was read too long ago. Whether a name is on record is looked up
 -- before the lock, since others wait for whoever has it: of what is recorded in between a unique key tells.
+-- The setting is not called after the schema, which may have the name of an extension with settings of its own.
 -- name: before
-SELECT set_config('lock_timeout', '{patience}ms', true), set_config('custody_sync.on_record', (
+SELECT set_config('lock_timeout', '{patience}ms', true), set_config('custody_sync_plain.on_record', (
     EXISTS (SELECT FROM custody_sync.events WHERE event_id = ANY (%(e2)s::text[]))
     OR EXISTS (SELECT FROM custody_sync.claims WHERE fact_id = ANY (%(e3)s::text[]))
 )::text, true)
@@ -18,7 +19,7 @@ SELECT extract(epoch FROM clock_timestamp())
 WITH RECURSIVE head AS MATERIALIZED (
     SELECT seq, tx_time, hash FROM custody_sync.head WHERE one = 1 AND coalesce(tx_time, '') < '9999'
     AND extract(epoch FROM clock_timestamp()) < %(until)s::double precision
-    AND current_setting('custody_sync.on_record') = 'false'
+    AND current_setting('custody_sync_plain.on_record') = 'false'
     AND NOT EXISTS (SELECT FROM custody_sync.notes WHERE topic = 'moved')
     AND NOT EXISTS (
         SELECT FROM unnest(%(p1)s::text[], %(p2)s::text[]) AS k(store, external_id)
