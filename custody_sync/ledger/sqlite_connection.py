@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 import weakref
 from typing import Any
 
 from custody_sync.rawfiles import Hold
+
+MOMENT = 0.01
+"""Seconds between two tries."""
+
+
+def is_busy(error: sqlite3.OperationalError) -> bool:
+    """Tell whether somebody else has what a statement needs."""
+    return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 class Connection(sqlite3.Connection):
@@ -43,13 +52,32 @@ class Connection(sqlite3.Connection):
             super().execute(f"PRAGMA busy_timeout = {milliseconds}")
             self._patience = milliseconds
 
+    def log_ahead(self, milliseconds: int) -> None:
+        """Have the file keep a write-ahead log, within so long.
+
+        Of several who make a ledger's file at once SQLite refuses all but one here, without a wait: each
+        has read the file, and none may write it while another has. After it the first has done it for all.
+
+        Raises:
+            sqlite3.OperationalError: others have kept the file locked all the time.
+        """
+        until = time.monotonic() + milliseconds / 1000
+        while True:
+            try:
+                self.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if not is_busy(error) or time.monotonic() >= until:
+                    raise
+            time.sleep(MOMENT)
+
     def begin_at_once(self) -> bool:
         """Take the write lock if nobody else has it, without waiting now or later in the transaction."""
         self.wait(0)
         try:
             self.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            if not is_busy(error):
                 raise
             return False
         return True

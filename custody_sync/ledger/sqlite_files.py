@@ -287,7 +287,7 @@ def connect(
             conn.execute("PRAGMA trusted_schema = OFF")
             if write:
                 conn.execute("PRAGMA secure_delete = ON")
-                conn.execute("PRAGMA journal_mode = WAL")
+                conn.log_ahead(BUSY_TIMEOUT_MS)
                 conn.execute(f"PRAGMA synchronous = {location.synchronous}")
                 # On macOS alone an fsync does not reach the disk without these.
                 conn.execute("PRAGMA fullfsync = ON")
