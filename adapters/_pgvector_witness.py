@@ -30,7 +30,7 @@ _LOOK = """
         (select oid from pg_database where datname = current_database()), to_regclass(%(name)s)::oid)"""
 _BESIDE = b"""
     with seen(hidden, place) as materialized (%b)
-    select found.*, seen.* from seen left join (%b) found on true"""
+    select seen.*, found.* from seen left join (select true, asked.* from (%b) asked) found on true"""
 _CLUSTER, _UNTOLD = "(select system_identifier from pg_control_system())", "-"
 
 
@@ -89,14 +89,11 @@ class Witness:
     async def beside(
         self, cursor: AsyncCursor[Any], statement: bytes, asked: Mapping[str, Any]
     ) -> tuple[list[tuple[Any, ...]], Seen]:
-        """Ask for rows, in no order, and look at the connection in the same statement.
-
-        The first column of a row is never null: where there are none, the look still is a row.
-        """
+        """Ask for rows, in no order, and look at the connection in the same statement."""
         await cursor.execute(_BESIDE % (self._look, statement), {**asked, **self._named})
         rows = await cursor.fetchall()
-        found = [row[:-2] for row in rows if row[0] is not None]
-        return found, (rows[0][-2], rows[0][-1])
+        # Where there are no rows the look is one by itself.
+        return [row[3:] for row in rows if row[2]], (rows[0][0], rows[0][1])
 
     async def check(self, cursor: AsyncCursor[Any], operation: str) -> None:
         """Refuse an answer that may leave something out."""

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 
 from custody_sync.canonical import canonical, check_name, check_text
 from custody_sync.gathering import FEW, Gathering
@@ -22,8 +22,6 @@ from custody_sync.ledger.storage import CLAIMS, USED, USES, Note
 from custody_sync.runtime import Runtime
 
 PAGE = 1000
-KEYS = 1000
-"""So many keys need not be hashed anew; most stores have one, and every put asks for it several times."""
 _NOTHING = '""'
 
 
@@ -64,7 +62,6 @@ class StoreNotebook:
         self.id = ledger.keyed_id("notebook", store)
         self._ledger = ledger
         self._runtime = runtime
-        self._row = lru_cache(KEYS)(self._row_of)
         # Puts that are under way at the same time look up their notes together, and note together.
         self._claim_at = Gathering(partial(_look_up, ledger, CLAIMS), at_once=FEW)
         self._use_at = Gathering(partial(_look_up, ledger, USES), at_once=FEW)
@@ -130,7 +127,7 @@ class StoreNotebook:
         if need is None or not await self._is_needed(self._row(key), space_id(self._ledger, need.space)):
             await self.claim(key, value)
 
-    def _row_of(self, key: str) -> str:
+    def _row(self, key: str) -> str:
         return f"{self.id}.{self._ledger.keyed_id(self.id, key)}"
 
     async def _needs(self, key: str, value: str) -> bool:

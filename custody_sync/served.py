@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
-from math import inf, isfinite
 from typing import TypeAlias
 
 from custody_sync.model import Entry, Hit
@@ -20,10 +20,9 @@ def read_hits(hits: Sequence[object], store: str) -> list[Served]:
     served: list[Served] = []
     for hit in hits:
         if isinstance(hit, Hit):
-            entry, score = read_entry(hit.entry, store), hit.score
+            entry = read_entry(hit.entry, store)
             if not isinstance(entry, Spoiled):
-                is_finite = type(score) is float and isfinite(score)
-                served.append((entry, score if is_finite else _number(score)))
+                served.append((entry, _number(hit.score)))
     return served
 
 
@@ -71,7 +70,7 @@ def _falls(rows: list[Served]) -> bool:
 
 
 def _score(row: Served) -> float:
-    return -inf if row[1] is None else row[1]
+    return -math.inf if row[1] is None else row[1]
 
 
 def _key(row: Served) -> _Key:
@@ -86,10 +85,12 @@ def _by_id(row: Served) -> tuple[str, str, str]:
 
 def _number(score: object) -> float | None:
     """Return a score that can be compared; what a store says instead of one is no score."""
+    if type(score) is float:
+        return score if math.isfinite(score) else None
     if not isinstance(score, int | float) or isinstance(score, bool):
         return None
     try:
-        return float(score) if isfinite(score) else None
+        return float(score) if math.isfinite(score) else None
     except OverflowError:
         return None
 

@@ -15,7 +15,7 @@ from custody_sync.gathering import FEW, Gathering
 from custody_sync.ledger import Ledger
 from custody_sync.ledger.storage import Held
 from custody_sync.mended import Drift
-from custody_sync.model import Page, Placement, PlacementState
+from custody_sync.model import Placement, PlacementState
 from custody_sync.repair.differing import WAITS, Comparison, Drifted, waits
 from custody_sync.repair.marks import event_of
 from custody_sync.repair.selection import Selection
@@ -43,47 +43,34 @@ class Absences:
     Args:
         ledger: what ought to be there.
         selection: which spaces.
-        gate: the store.
     """
 
-    def __init__(self, ledger: Ledger, selection: Selection, gate: Gate) -> None:
+    def __init__(self, ledger: Ledger, selection: Selection) -> None:
         self._ledger = ledger
         self._selection = selection
-        self._gate = gate
-        self._asked: asyncio.Task[Page[Held]] | None = None
         self._limiter = asyncio.Semaphore(CONCURRENCY)
         self._fact = Gathering(ledger.facts, at_once=FEW)
         self._placements = Gathering(ledger.placements_of, at_once=FEW)
 
-    def begin(self) -> None:
-        """Begin to ask, once the store has listed all: what was to go meanwhile is not expected any more."""
-        if self._asked is None:
-            self._asked = self._ask(None)
-
     async def pages(self, comparison: Comparison) -> AsyncGenerator[list[Drifted | Unknown]]:
         """Yield what is missing, or may be; how much is expected at all goes into the comparison."""
-        while True:
-            self.begin()
-            assert self._asked is not None  # noqa: S101  # it was just begun
-            page, self._asked = await self._asked, None
-            if page.next is not None:
-                self._asked = self._ask(page.next)
-            unseen = self._unseen(page, comparison)
-            answers = await together(self._look(self._gate, placement) for placement in unseen)
-            found = [answer for answer in answers if answer is not None]
-            comparison.found[Drift.MISSING] += sum(isinstance(one, Drifted) for one in found)
-            yield found
-            if page.next is None:
-                return
-
-    async def aclose(self) -> None:
-        """Ask for no more."""
-        if self._asked is not None:
-            self._asked.cancel()
-            await asyncio.gather(self._asked, return_exceptions=True)
-
-    def _ask(self, after: int | None) -> asyncio.Task[Page[Held]]:
-        return asyncio.create_task(self._ledger.held(self._gate.name, limit=PAGE, after=after))
+        gate = comparison.gate
+        asked = asyncio.create_task(self._ledger.held(gate.name, limit=PAGE))
+        try:
+            while True:
+                page = await asked
+                if page.next is not None:
+                    asked = asyncio.create_task(self._ledger.held(gate.name, limit=PAGE, after=page.next))
+                unseen = self._unseen(page, comparison)
+                answers = await together(self._look(gate, placement) for placement in unseen)
+                found = [answer for answer in answers if answer is not None]
+                comparison.found[Drift.MISSING] += sum(isinstance(one, Drifted) for one in found)
+                yield found
+                if page.next is None:
+                    return
+        finally:
+            asked.cancel()
+            await asyncio.gather(asked, return_exceptions=True)
 
     def _unseen(self, page: Sequence[Held], comparison: Comparison) -> list[Placement]:
         """Return what was on record when the listing began, and was not in it."""

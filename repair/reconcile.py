@@ -49,7 +49,7 @@ ALTERED = (Drift.ALTERED_TEXT, Drift.ALTERED_LABEL)
 FEW = 100
 FEW_PER_STORE = 3
 LISTED = 2_500
-"""Entries of a page; the ledger looks one up while the store lists the next."""
+"""Entries of a page: small enough that a store of ten thousand is listed and looked up at the same time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,29 +188,22 @@ class Reconcile:
                 continue
             head = (await self._ledger.head()).seq
             comparison = self._account.comparisons[gate.name] = Comparison(gate, head)
-            async with aclosing(Absences(self._ledger, self._task.selection, gate)) as absences:
-                await self._compare(judge, comparison, absences)
+            try:
+                async with aclosing(self._listed(judge, comparison)) as pages:
+                    async for found in pages:
+                        await self._take(found)
+                        self._tell(f"comparing {gate.name}", comparison.listing.scanned, None)
+            except StoreError as error:
+                said = "cannot list, so that what is missing there was not looked for"
+                self._account.say(f"{gate.name}: {said}: {describe(error)}")
+            else:
+                await self._look_for_missing(comparison)
+                self._whole.add(gate.name)
+            self._name_unusable(comparison)
             await count_unplaced(self._ledger, self._task.selection, comparison)
 
-    async def _compare(self, judge: Judge, comparison: Comparison, absences: Absences) -> None:
-        gate = comparison.gate
-        try:
-            async with aclosing(self._listed(judge, comparison, absences)) as pages:
-                async for found in pages:
-                    await self._take(found)
-                    self._tell(f"comparing {gate.name}", comparison.listing.scanned, None)
-        except StoreError as error:
-            said = "cannot list, so that what is missing there was not looked for"
-            self._account.say(f"{gate.name}: {said}: {describe(error)}")
-        else:
-            await self._look_for_missing(comparison, absences)
-            self._whole.add(gate.name)
-        self._name_unusable(comparison)
-
-    async def _listed(
-        self, judge: Judge, comparison: Comparison, absences: Absences
-    ) -> AsyncGenerator[list[Drifted]]:
-        """Yield the differences of each page."""
+    async def _listed(self, judge: Judge, comparison: Comparison) -> AsyncGenerator[list[Drifted]]:
+        """Yield the differences of each page; the ledger is asked of one while the store lists the next."""
         gate, asked = comparison.gate, None
         problem: StoreError | None = None
         try:
@@ -223,7 +216,6 @@ class Reconcile:
                         asked = asyncio.create_task(judge.judge(page, comparison))
                         if before is not None:
                             yield await before
-                absences.begin()
             except StoreError as error:
                 problem = error
             if asked is not None:
@@ -235,7 +227,8 @@ class Reconcile:
         if problem is not None:
             raise problem
 
-    async def _look_for_missing(self, comparison: Comparison, absences: Absences) -> None:
+    async def _look_for_missing(self, comparison: Comparison) -> None:
+        absences = Absences(self._ledger, self._task.selection)
         async with aclosing(absences.pages(comparison)) as pages:
             async for page in pages:
                 await self._take([one for one in page if isinstance(one, Drifted)])

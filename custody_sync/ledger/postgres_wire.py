@@ -88,12 +88,12 @@ class Asking:
         if statement.name in known:
             # After a ROLLBACK psycopg gives up whatever is prepared, and not only by itself.
             with _unless_cancelled(psycopg.errors.InvalidSqlStatementName):
-                return _loaded(conn, await conn.wait(answer(conn.pgconn, call)))
+                return _loaded(conn, await conn.wait(_answer(conn.pgconn, call)))
         # Whoever prepared it may have been cancelled before it was told so.
         with _unless_cancelled(psycopg.errors.DuplicatePreparedStatement):
             await conn.execute(statement.prepare().encode(), prepare=False)
         known.add(statement.name)
-        return _loaded(conn, await conn.wait(answer(conn.pgconn, call)))
+        return _loaded(conn, await conn.wait(_answer(conn.pgconn, call)))
 
 
 @contextlib.contextmanager
@@ -116,7 +116,7 @@ def _loaded(conn: AsyncConnection[Any], result: PGresult) -> list[tuple[Any, ...
     return reader.load_rows(0, result.ntuples, tuple)
 
 
-def answer(pgconn: PGconn, call: Call) -> PQGen[PGresult]:
+def _answer(pgconn: PGconn, call: Call) -> PQGen[PGresult]:
     """Send one prepared statement and take its result; psycopg waits for whatever it yields."""
     pgconn.send_query_prepared(call.name, list(call.values))
     return last((yield from generators.execute(pgconn)))
@@ -201,7 +201,6 @@ __all__ = [
     "Asking",
     "Call",
     "Statement",
-    "answer",
     "array",
     "exchange",
     "execute",

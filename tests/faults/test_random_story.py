@@ -377,6 +377,10 @@ class Story(RuleBasedStateMachine):
             self.desk.clock.advance(timedelta(minutes=minutes))
             result = await self.desk.repair(max_removals=10_000, actor=ACTOR)
             assert result.complete, result
+            if result.resumed is not None:
+                # What was stored since a dead sweep began is for the one after it.
+                result = await self.desk.repair(max_removals=10_000, actor=ACTOR)
+                assert (result.complete, result.resumed) == (True, None)
             believed = await self.desk.judge_clean()
             story, now = await self.desk.story(), f"{self.desk.clock.now().isoformat()[:26]}Z"
             later = {fact_id for fact_id, data in story.asserted.items() if data["valid_from"] > now}
@@ -390,3 +394,14 @@ class Story(RuleBasedStateMachine):
 Story.TestCase.settings = settings(max_examples=40, stateful_step_count=25)
 TestStory = Story.TestCase
 TestStory.__doc__ = "Any story ends, after one repair, with what is believed and nothing else."
+
+
+def test_what_came_while_a_dead_sweep_lay_is_for_the_repair_after_it() -> None:
+    """A put lands after its write has failed, and a sweep dies: the next one only goes on with that one."""
+    story = Story()
+    story.open(policy="remove")
+    story.put_lands_late(name="keys", after=None)
+    story.crash_later(point=FaultPoint.SWEEP_SPOOLED, skip=0)
+    story.write_ending(n=0, minutes=3)
+    story.repair()
+    story.teardown()

@@ -212,3 +212,25 @@ def test_a_percent_sign_in_a_name_is_refused(connect: Connect, words: dict[str, 
         PgVectorStore(
             connect(), table="p%ct", existing=LANGCHAIN.existing, dimensions=DIMENSIONS, embed=EMBED
         )
+
+
+@pytest.mark.parametrize("rows", [[], [(None, "one")], [("k", None), (None, None)]])
+async def test_what_a_look_goes_along_with_loses_no_row(
+    notes: PgVectorStore, rows: list[tuple[str | None, str | None]]
+) -> None:
+    """A unique column of an application may be null: such a row is one all the same, and none is none."""
+    await notes.find("nothing")
+    values = " union all ".join(f"select {literal(a)}::text, {literal(b)}::text" for a, b in rows)
+    statement = (values or "select null, null where false").encode()
+
+    async def asked(cursor: Any) -> tuple[list[Any], Any]:
+        return await notes._witness.beside(cursor, statement, {})
+
+    found, (hidden, place) = await notes._pool.ask("find", asked)
+    assert sorted(found, key=str) == sorted(rows, key=str)
+    assert (hidden, bool(place)) == (False, True)
+
+
+def literal(text: str | None) -> str:
+    """Write a value of the test as SQL."""
+    return "null" if text is None else f"'{text}'"
