@@ -75,7 +75,11 @@ def stores():
 '''
 
 
-DROPPED = ("CUSTODY_SYNC_", "PYTHONIOENCODING", "PYTHONUTF8", "LC_", "LANG", "NO_COLOR", "COLUMNS", "TERM")
+DROPPED = (
+    *("CUSTODY_SYNC_", "PYTHONIOENCODING", "PYTHONUTF8", "LC_", "LANG", "NO_COLOR", "COLUMNS", "TERM"),
+    # With it a command says how slow the machine is, where its words are compared.
+    "PYTHONASYNCIODEBUG",
+)
 
 
 def _environ(more: Mapping[str, str]) -> dict[str, str]:
